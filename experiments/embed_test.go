@@ -13,7 +13,7 @@ import (
 
 // comes lists the built-in experiments.
 var comes = []string{
-	"aa", "applications", "applications-architectures", "applications-kafka", "applications-levels", "applications-nested", "applications-nested-kafka", "applications-pod", "applications-pod-kafka", "applications-xen", "applications-xen-kafka", "architectures", "boot", "boot-kernel", "brfusion", "cluster", "collocation", "collocation-baseline", "collocation-pairs", "collocation-quick", "collocation-xen", "collocation-xen-kinds", "generators", "harness", "hostlo", "hostlo-connections", "hostlo-quick", "latency", "levels", "levels-reserved",
+	"aa", "applications", "applications-architectures", "applications-kafka", "applications-levels", "applications-nested", "applications-nested-kafka", "applications-pod", "applications-pod-kafka", "applications-xen", "applications-xen-kafka", "architectures", "boot", "boot-kernel", "brfusion", "brfusion-latency", "cluster", "collocation", "collocation-baseline", "collocation-pairs", "collocation-quick", "collocation-xen", "collocation-xen-kinds", "generators", "harness", "hostlo", "hostlo-connections", "hostlo-quick", "levels", "levels-reserved",
 	"multilevel-application", "multilevel-application-short", "multilevel-cpu", "multilevel-disk", "multilevel-java", "multilevel-memory", "multilevel-multicore", "multilevel-network",
 	"network", "overcommitment", "poll", "quickstart", "restored", "restored-suites", "selftest", "startup", "xen", "xen-network",
 }
@@ -24,13 +24,60 @@ func TestOpen(t *testing.T) {
 	}
 	for _, name := range List() {
 		file, data, err := Open(name)
-		if err != nil || !strings.Contains(string(data), "name: "+name+"\n") || file != "experiments/"+name+".yaml" {
+		study, _, _ := strings.Cut(Command(name), " ")
+		if err != nil || !strings.Contains(string(data), "name: "+name+"\n") || file != "experiments/"+study+".yaml" {
 			t.Errorf("Open(%q) = %q, %d bytes, %v", name, file, len(data), err)
 		}
 	}
 	_, _, err := Open("quickstar")
 	if err == nil || !strings.Contains(err.Error(), strings.Join(comes, ", ")) {
 		t.Errorf("Open(quickstar): %v; want an error that lists the experiments", err)
+	}
+}
+
+func TestCommand(t *testing.T) {
+	for name, want := range map[string]string{
+		"quickstart": "quickstart", "hostlo": "hostlo", "hostlo-quick": "hostlo --suite quick",
+		"applications-pod-kafka": "applications --suite pod-kafka", "multilevel-disk": "multilevel --suite disk",
+		"latency": "brfusion --suite latency", "multilevel-cpu-application-short": "multilevel --suite cpu --suite application-short", "multilevel": "", "quickstar": "", "hostlo-": "",
+	} {
+		if got := Command(name); got != want {
+			t.Errorf("Command(%q) = %q, want %q", name, got, want)
+		}
+	}
+}
+
+// Suites that differ in their cases only are one experiment; a null takes a key of the study away.
+func TestCompose(t *testing.T) {
+	file, data, err := Compose("multilevel", "cpu", "memory")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := experiment.Parse(file, data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := len(parsed(t, "multilevel-cpu", "").Cases) + len(parsed(t, "multilevel-memory", "").Cases)
+	if s.Name != "multilevel-cpu-memory" || len(s.Cases) != want || !strings.Contains(s.Title, "Tables 3 to 7") {
+		t.Errorf("%q, %q with %d cases, want %d", s.Name, s.Title, len(s.Cases), want)
+	}
+	if _, data, err := Compose("hostlo", "quick"); err != nil || strings.Contains(string(data), "until") {
+		t.Errorf("hostlo --suite quick, %v:\n%s", err, data)
+	}
+	for _, tt := range []struct {
+		arguments string
+		want      string
+	}{
+		{"multilevel", "name one of its suites by --suite: application, "},
+		{"multilevel cpu disk", "suites cpu and disk differ in configurations: run them one after another"},
+		{"multilevel cpu cpu", "suite cpu is given twice"},
+		{"hostlo slow", `no suite "slow": there are connections, quick`},
+		{"quickstart slow", `no suite "slow": it has no suites`},
+	} {
+		arguments := strings.Fields(tt.arguments)
+		if _, _, err := Compose(arguments[0], arguments[1:]...); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want %q", tt.arguments, err, tt.want)
+		}
 	}
 }
 

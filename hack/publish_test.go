@@ -1,6 +1,9 @@
 package hack
 
 import (
+	"bytes"
+	"compress/gzip"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,6 +24,18 @@ func TestPublish(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
 			t.Fatal(err)
 		}
+	}
+	pack := func(path, text string) {
+		t.Helper()
+		var buf bytes.Buffer
+		w := gzip.NewWriter(&buf)
+		if _, err := io.WriteString(w, text); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		write(path, buf.String())
 	}
 	read := func(path string) string {
 		t.Helper()
@@ -43,7 +58,7 @@ func TestPublish(t *testing.T) {
 	if out, err := publish(); err == nil || !strings.Contains(out, "run make build") {
 		t.Errorf("without bin/unnest: %v, %s", err, out)
 	}
-	write("bin/unnest", "#!/bin/sh\necho \"# Title\"; cat \"$2/samples.jsonl\"\n")
+	write("bin/unnest", "#!/bin/sh\necho \"# Title\"; zcat \"$2/samples.jsonl.gz\"\n")
 	write("done/run.json", "{\n  \"state\": \"complete\",\n}\n")
 	write("done/samples.jsonl", "first\n")
 	write("half/run.json", "{\n  \"state\": \"interrupted\",\n}\n")
@@ -52,7 +67,7 @@ func TestPublish(t *testing.T) {
 	if out, err := publish("disk", filepath.Join(repo, "half")); err == nil || !strings.Contains(out, "is interrupted, not complete") {
 		t.Errorf("interrupted run: %v, %s", err, out)
 	}
-	if out, err := publish("disk", repo); err == nil || !strings.Contains(out, "name a run directory") {
+	if out, err := publish("disk", repo); err == nil || !strings.Contains(out, "name a run directory of unnest bench") {
 		t.Errorf("no run: %v, %s", err, out)
 	}
 	if out, err := publish("../disk", filepath.Join(repo, "done")); err == nil || !strings.Contains(out, "want small letters") {
@@ -62,8 +77,8 @@ func TestPublish(t *testing.T) {
 	if out, err := publish("disk", filepath.Join(repo, "done")); err != nil || read("docs/results/disk.md") != "# Title\nfirst\n" {
 		t.Errorf("a run: %v, %s, page %q", err, out, read("docs/results/disk.md"))
 	}
-	write("docs/results/runs/disk/samples.jsonl", "changed\n")
-	write("docs/results/runs/aa/samples.jsonl", "aa\n")
+	pack("docs/results/runs/disk/samples.jsonl.gz", "changed\n")
+	pack("docs/results/runs/aa/samples.jsonl.gz", "aa\n")
 	write("docs/results/aa.md", "# Written by hand\n")
 	out, err := publish()
 	if err != nil || !strings.Contains(out, "keep docs/results/aa.md, which was written by hand") {

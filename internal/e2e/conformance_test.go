@@ -113,7 +113,7 @@ type churned struct {
 	Failures []string `json:"failures"`
 }
 
-// churnSize returns the number of pods at the same time and the number of rounds. `make soak`
+// churnSize returns the number of pods at the same time and the number of rounds. `make e2e TEST=TestChurn UNNEST_SOAK=1`
 // fills a node three times, which takes five minutes.
 func churnSize() (pods, rounds int) {
 	if os.Getenv("UNNEST_SOAK") == "1" {

@@ -17,7 +17,7 @@ import (
 const largeCases = `^(tcp|udp)/.*/(many-short-|simultaneous-|thousands-|outgoing-|held-|burst-)|^own/.*/(many-short-|thousands-|burst-)`
 
 // TestHostloLarge runs the localhost cases of load in full size, over a pod with a fraction in
-// each of several guests. make test-hostlo-large runs it.
+// each of several guests. make e2e TEST=TestHostloLarge runs it.
 func TestHostloLarge(t *testing.T) {
 	n := newNodes(t, nil)
 	p := &splitPod{nodes: n}

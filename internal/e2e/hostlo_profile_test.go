@@ -459,7 +459,7 @@ func (p *profile) report(t *testing.T) {
 const profilePage = `# Where the time of a Hostlo round trip goes
 
 This page is for readers who want to know why a message between two fractions of a pod takes longer than
-within one VM, and what shortens it. ` + "`make profile-hostlo`" + ` measures it in about four minutes and writes this
+within one VM, and what shortens it. ` + "`make e2e TEST=TestHostloProfile ARGS='-profile-report ../../docs/results/hostlo-latency.md'`" + ` measures it in about four minutes and writes this
 page. [Every round](%[1]s.csv) is kept.
 
 **Result.** A round trip takes %[2]s times as long with Hostlo as within one VM (SameNode). Between two guests

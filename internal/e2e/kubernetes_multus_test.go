@@ -59,7 +59,7 @@ type networkStatus struct {
 func TestKubernetesMultus(t *testing.T) {
 	k := newKubernetes(t, "--network", cluster.Bridge)
 	if *multusProgram == "" {
-		t.Fatal("want -multus: make test-kubernetes-multus MULTUS=PROGRAM sets it")
+		t.Fatal("want -multus: make e2e TEST=TestKubernetesMultus ARGS='-multus PROGRAM' sets it")
 	}
 	if !k.step("up", k.up) {
 		return

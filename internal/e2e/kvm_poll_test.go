@@ -324,7 +324,7 @@ const pollPage = `# Polling by vhost-net and KVM
 
 This page is for operators who think of the option ` + "`vhostPoll`" + ` ([BrFusion](../brfusion.md#polling),
 [Hostlo](../hostlo.md#polling)). It says what the option did to round trips on a host with KVM that was itself emulated, and
-what that can and cannot tell. ` + "`make bench-poll`" + ` measures again and writes this page. [Every round](%[1]s.csv) is kept.
+what that can and cannot tell. ` + "`make e2e TEST=TestOnKVM UNNEST_ON_KVM=poll ARGS='-poll-blocks 12 -poll-report ../../docs/results/poll.md'`" + ` measures again and writes this page. [Every round](%[1]s.csv) is kept.
 
 **Result.** %[4]d settings were compared with the usual one, in which vhost-net does not poll and KVM's ` + "`halt_poll_ns`" + ` is
 the kernel's. The round trip is shown to differ %[2]s. The processor time of vhost-net for a round trip is shown to differ

@@ -21,9 +21,9 @@ import (
 	"unnest/internal/testbed/place"
 )
 
-// hostPackages are the Debian packages that a host needs beyond those of a guest with a
+// kvmHostPackages are the Debian packages that a host needs beyond those of a guest with a
 // hypervisor. The Makefile lists them for other hosts.
-var hostPackages = []string{"ca-certificates", "e2fsprogs", "mmdebstrap", "nftables", "xz-utils"}
+var kvmHostPackages = []string{"ca-certificates", "e2fsprogs", "mmdebstrap", "nftables", "xz-utils"}
 
 // setUpHost loads what an ordinary host has loaded. It copies our binaries and tests from the
 // export, and makes the cache with the image of the inner guests. The root file system of that
@@ -50,7 +50,7 @@ func TestOnKVM(t *testing.T) {
 	inner := n.image
 	b := guest.Builder{Cache: guest.CacheDir(), Progress: func(step string) { t.Log(step) }}
 	var err error
-	n.image, err = b.Build(t.Context(), guest.HypervisorRecipe().With(hostPackages...))
+	n.image, err = b.Build(t.Context(), guest.HypervisorRecipe().With(kvmHostPackages...))
 	n.check(err)
 	h := n.boot(fleet.Options{Name: "host", VCPUs: 2, Memory: 5 << 30, Export: n.exportTo(inner), Nested: &inner})
 	h.run(setUpHost)

@@ -211,7 +211,7 @@ func (s *restoreSoak) fail(format string, args ...any) {
 
 const soakPage = `# Soak test of restored guests
 
-For contributors: what %[1]d restores in a row showed. ` + "`make soak-restore`" + ` writes this page.
+For contributors: what %[1]d restores in a row showed. ` + "`make e2e TEST=TestRestoreSoak ARGS='-restore-report ../../docs/results/restore-soak.md'`" + ` writes this page.
 
 | | |
 |---|---|

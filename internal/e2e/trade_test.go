@@ -33,7 +33,7 @@ cases:
 
 // WildFly serves the application, JMeter loads it, every answer is right, and the database
 // balances. The samples have the intervals, and the report draws them. It needs bin/trade.tar, and
-// runs by make test-trade.
+// runs by make e2e TEST='TestTrade(SSH|Foreign|Xen)?'.
 func TestTrade(t *testing.T) {
 	measureTradeHere(t, trade, 30*time.Minute)
 }

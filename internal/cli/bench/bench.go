@@ -4,8 +4,6 @@ package bench
 
 import (
 	"context"
-	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,16 +11,17 @@ import (
 	"unnest/experiments"
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
-	"unnest/internal/measure/experiment"
 	"unnest/internal/measure/suite"
 )
 
 // Options are the options of the command line.
 type Options struct {
 	Streams     terminal.Streams
-	Experiment  string // name of a built-in experiment, or path of a file
-	Resume      string // run directory to continue, instead of Experiment
-	Dir         string // run directory to create; empty: a new one in runs
+	Experiment  string   // name of a built-in study, or path of a file
+	Suites      []string // of the study; none: its own cases
+	Cases       []string // names or groups; none: all
+	Resume      string   // run directory to continue, instead of Experiment
+	Dir         string   // run directory to create; empty: a new one in runs
 	Accel       string
 	Repetitions int    // 0: as in the experiment
 	Restore     bool   // restore guests from a snapshot, else they boot
@@ -40,12 +39,13 @@ func NewCmd(streams terminal.Streams, runF func(context.Context, Options) error)
 	}
 	o, cold := Options{Streams: streams}, true
 	cmd := &cobra.Command{
-		Use:   "bench FILE|NAME",
+		Use:   "bench FILE|STUDY",
 		Short: "Run an experiment and report its results",
 		Long: `Run an experiment and report its results.
 
-The experiment is one that comes with unnest, given by its name, or an experiment
-file, given by its path. unnest boots the guests, starts the containers and measures
+The experiment is a study that comes with unnest, given by its name, or an experiment
+file, given by its path. Some studies have suites: --suite chooses what is measured.
+--case limits an experiment to some of its cases. unnest boots the guests, starts the containers and measures
 every case in every configuration, in random interleaved order. It stores each sample
 in the run directory at once, and at the end prints a report and writes report.html
 there.
@@ -59,9 +59,11 @@ measures disturbed executions again, and says so at the top of the report.
 
 Ctrl-C stops and removes everything that was started. To continue, use --resume.`,
 		Example: `  unnest bench --list
+  unnest bench multilevel --list
   unnest bench quickstart
   unnest bench levels --dry-run
-  unnest bench multilevel-disk --profile paper
+  unnest bench multilevel --suite disk --profile paper
+  unnest bench brfusion --case udp_rr --case tcp_stream/1280
   unnest bench ./my-experiment.yaml -o results/mine
   unnest bench --resume runs/20260314-092653-quickstart`,
 		Args: cobra.ArbitraryArgs, // take checks them
@@ -79,7 +81,9 @@ Ctrl-C stops and removes everything that was started. To continue, use --resume.
 		},
 	}
 	flags := cmd.Flags()
-	flags.BoolVar(&o.List, "list", false, "list the experiments that come with unnest")
+	flags.BoolVar(&o.List, "list", false, "list the studies that come with unnest, or the suites and cases of one")
+	flags.StringArrayVar(&o.Suites, "suite", nil, "measure suite `NAME` of the study; may be repeated if the suites differ in their cases only")
+	flags.StringArrayVar(&o.Cases, "case", nil, "measure case `NAME` only, of all sizes or as in udp_rr/1280; may be repeated")
 	flags.StringVar(&o.Resume, "resume", "", "continue the run in `DIR`")
 	flags.StringVarP(&o.Dir, "output", "o", "", "write the run to the new directory `DIR` (default runs/TIME-NAME)")
 	flags.BoolVar(&o.Noisy, "noisy", false, "measure on a busy machine: do not wait until it is quiet, and do not repeat disturbed executions")
@@ -94,21 +98,17 @@ Ctrl-C stops and removes everything that was started. To continue, use --resume.
 
 // take checks the arguments and stores them in the options.
 func (o *Options) take(args []string) error {
-	wanted := len(args)
-	for _, given := range []bool{o.List, o.Resume != ""} {
-		if given {
-			wanted++
-		}
-	}
 	switch {
 	case len(args) > 1:
 		return usage.Errorf("%d experiments given: name one", len(args))
-	case wanted == 0:
-		return usage.Errorf("no experiment given: name one of %s, or a file", strings.Join(experiments.List(), ", "))
-	case wanted > 1:
-		return usage.Errorf("give one of an experiment, --resume and --list")
-	case o.Resume != "" && (o.Dir != "" || o.Repetitions != 0 || o.Profile != "" || o.DryRun):
-		return usage.Errorf("--resume continues the run as it was planned: leave out --output, --repetitions, --profile and --dry-run")
+	case len(args) == 0 && !o.List && o.Resume == "":
+		return usage.Errorf("no experiment given: name one of %s, or a file", strings.Join(experiments.Studies(), ", "))
+	case o.Resume != "" && (len(args) > 0 || o.List):
+		return usage.Errorf("--resume names the run: leave out the experiment and --list")
+	case o.Resume != "" && (o.Dir != "" || o.Repetitions != 0 || o.Profile != "" || o.DryRun || len(o.Suites) > 0 || len(o.Cases) > 0):
+		return usage.Errorf("--resume continues the run as it was planned: leave out --output, --repetitions, --profile, --suite, --case and --dry-run")
+	case o.List && (len(o.Suites) > 0 || len(o.Cases) > 0):
+		return usage.Errorf("--list shows all suites and cases: leave out --suite and --case")
 	case len(args) == 1 && args[0] == "":
 		return usage.Errorf(`experiment "": want a name or the path of a file`)
 	case len(args) == 1:
@@ -119,6 +119,8 @@ func (o *Options) take(args []string) error {
 
 func run(ctx context.Context, o Options) error {
 	switch {
+	case o.List && o.Experiment != "":
+		return listStudy(o.Streams.Out, o.Experiment)
 	case o.List:
 		return list(o.Streams.Out)
 	case o.Resume != "":
@@ -127,22 +129,4 @@ func run(ctx context.Context, o Options) error {
 		return dryRun(o)
 	}
 	return start(ctx, o)
-}
-
-// list prints the names and titles of the built-in experiments.
-func list(w io.Writer) error {
-	for _, name := range experiments.List() {
-		file, data, err := experiments.Open(name)
-		if err != nil {
-			return err
-		}
-		spec, err := experiment.Parse(file, data)
-		if err != nil {
-			return err
-		}
-		if _, err := fmt.Fprintf(w, "%-20s %s\n", name, spec.Title); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -10,10 +10,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"unnest/experiments"
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
-	"unnest/internal/measure/experiment"
 )
 
 // execute runs the command with args and returns its output.
@@ -40,6 +41,9 @@ func TestOptions(t *testing.T) {
 		{[]string{"--cold=false", "boot"}, Options{Experiment: "boot", Restore: true}},
 		{[]string{"--cold", "boot"}, Options{Experiment: "boot"}},
 		{[]string{"--list"}, Options{List: true}},
+		{[]string{"multilevel", "--list"}, Options{Experiment: "multilevel", List: true}},
+		{[]string{"multilevel", "--suite", "cpu", "--suite", "java", "--case", "a/1"},
+			Options{Experiment: "multilevel", Suites: []string{"cpu", "java"}, Cases: []string{"a/1"}}},
 		{[]string{"levels", "--dry-run", "--profile", "paper"}, Options{Experiment: "levels", DryRun: true, Profile: "paper"}},
 		{[]string{"--resume", "runs/1", "--accel", "kvm"}, Options{Resume: "runs/1", Accel: "kvm"}},
 	}
@@ -48,23 +52,25 @@ func TestOptions(t *testing.T) {
 			var got Options
 			_, _, err := execute(t, func(_ context.Context, o Options) error { got = o; return nil }, tt.args...)
 			got.Streams = terminal.Streams{}
-			if err != nil || got != tt.want {
-				t.Errorf("got %+v, %v; want %+v", got, err, tt.want)
+			if diff := cmp.Diff(tt.want, got); err != nil || diff != "" {
+				t.Errorf("%v (-want +got):\n%s", err, diff)
 			}
 		})
 	}
 }
 
 func TestUsageErrors(t *testing.T) {
-	const one = "give one of an experiment, --resume and --list"
-	const planned = "--resume continues the run as it was planned: leave out --output, --repetitions, --profile and --dry-run"
+	const one = "--resume names the run: leave out the experiment and --list"
+	const planned = "--resume continues the run as it was planned: leave out --output, --repetitions, --profile, --suite, --case and --dry-run"
 	tests := []struct {
 		args []string
 		want string
 	}{
-		{nil, fmt.Sprintf("no experiment given: name one of %s, or a file", strings.Join(experiments.List(), ", "))},
+		{nil, fmt.Sprintf("no experiment given: name one of %s, or a file", strings.Join(experiments.Studies(), ", "))},
 		{[]string{"quickstart", "selftest"}, "2 experiments given: name one"},
-		{[]string{"quickstart", "--list"}, one},
+		{[]string{"quickstart", "--list", "--case", "x"}, "--list shows all suites and cases: leave out --suite and --case"},
+		{[]string{"--resume", "runs/1", "--suite", "x"}, planned},
+		{[]string{"--resume", "runs/1", "--case", "x"}, planned},
 		{[]string{"quickstart", "--resume", "runs/1"}, one},
 		{[]string{"--list", "--resume", "runs/1"}, one},
 		{[]string{"--resume", "runs/1", "-o", "x"}, planned},
@@ -118,20 +124,52 @@ func TestTooManyRepetitions(t *testing.T) {
 
 func TestMisspeltExperiment(t *testing.T) {
 	for name, want := range map[string]string{
-		"quickstrat":   `no experiment "quickstrat": did you mean quickstart? there are `,
-		"hostlo-qiuck": `no experiment "hostlo-qiuck": did you mean hostlo-quick? there are `,
-		"bot":          `no experiment "bot": did you mean boot? there are `,
-		"xyzzy":        `no experiment "xyzzy": there are `,
+		"quickstrat": `no study "quickstrat": did you mean quickstart? there are `,
+		"hotslo":     `no study "hotslo": did you mean hostlo? there are `,
+		"bot":        `no study "bot": did you mean boot? there are `,
+		"xyzzy":      `no study "xyzzy": there are `,
 	} {
 		_, _, err := execute(t, nil, name)
 		var wrong *usage.Error
-		if !errors.As(err, &wrong) || !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), strings.Join(experiments.List(), ", ")) {
+		if !errors.As(err, &wrong) || !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), strings.Join(experiments.Studies(), ", ")) {
 			t.Errorf("%s: got %v, want %s…", name, err, want)
 		}
 	}
 }
 
-// Listed experiments can be parsed and have a title.
+// Names of earlier versions are answered by the command that replaces them.
+func TestReplacedNames(t *testing.T) {
+	for name, want := range map[string]string{
+		"multilevel-disk": "no study \"multilevel-disk\" any more: run unnest bench multilevel --suite disk",
+		"hostlo-quick":    "no study \"hostlo-quick\" any more: run unnest bench hostlo --suite quick",
+		"latency":         "no study \"latency\" any more: run unnest bench brfusion --suite latency",
+	} {
+		_, _, err := execute(t, nil, name, "--dry-run")
+		var wrong *usage.Error
+		if !errors.As(err, &wrong) || err.Error() != want {
+			t.Errorf("%s: got %v, want %s", name, err, want)
+		}
+	}
+}
+
+// What is not in a study is refused before anything runs.
+func TestSuitesAndCasesAreChecked(t *testing.T) {
+	mine := write(t, "mine.yaml", small)
+	for _, tt := range []struct{ arguments, want string }{
+		{"multilevel", "name one of its suites by --suite"},
+		{"hostlo --suite slow", "no suite \"slow\": there are connections, quick"},
+		{"quickstart --case udp", "no case \"udp\": there are udp_rr/64, "},
+		{mine + " --suite quick", "only studies of unnest have suites"},
+	} {
+		_, _, err := execute(t, nil, append(strings.Fields(tt.arguments), "--dry-run")...)
+		var wrong *usage.Error
+		if !errors.As(err, &wrong) || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: got %v, want %s", tt.arguments, err, tt.want)
+		}
+	}
+}
+
+// All studies are listed with their suites.
 func TestList(t *testing.T) {
 	stdout, stderr, err := execute(t, nil, "--list")
 	if err != nil || stderr != "" {
@@ -139,18 +177,29 @@ func TestList(t *testing.T) {
 	}
 	var listed []string
 	for line := range strings.Lines(stdout) {
-		name, title, _ := strings.Cut(strings.TrimSpace(line), " ")
-		file, data, err := experiments.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if s, err := experiment.Parse(file, data); err != nil || s.Name != name || strings.TrimSpace(title) != s.Title || s.Title == "" {
-			t.Errorf("%q: %v", line, err)
+		name, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if strings.TrimSpace(rest) == "" || !strings.Contains(rest, strings.Join(experiments.Suites(name), ", ")) {
+			t.Errorf("%q has no title, or not the suites %v", line, experiments.Suites(name))
 		}
 		listed = append(listed, name)
 	}
-	if !slices.Equal(listed, experiments.List()) || !slices.IsSorted(listed) || !slices.Contains(listed, "quickstart") {
-		t.Errorf("listed %v, want all of %v in order", listed, experiments.List())
+	if !slices.Equal(listed, experiments.Studies()) || !slices.IsSorted(listed) || !slices.Contains(listed, "quickstart") {
+		t.Errorf("listed %v, want all of %v in order", listed, experiments.Studies())
+	}
+}
+
+func TestListStudy(t *testing.T) {
+	stdout, _, err := execute(t, nil, "--list", "hostlo")
+	for _, want := range []string{"hostlo: The containers", "hostlo --suite quick: The containers", "hostlo --suite connections: Short", "\n  --case udp_rr, tcp_stream\n", "\n  --case one, eight\n"} {
+		if err != nil || !strings.Contains(stdout, want) {
+			t.Errorf("%v, no %q in:\n%s", err, want, stdout)
+		}
+	}
+	if _, _, err := execute(t, nil, "--list", "hostlo-quick"); err == nil || !strings.Contains(err.Error(), "hostlo --suite quick") {
+		t.Errorf("a replaced name: %v", err)
+	}
+	if stdout, _, err := execute(t, nil, "--list", write(t, "mine.yaml", small)); err != nil || !strings.Contains(stdout, "--case udp_rr\n") {
+		t.Errorf("a file: %v, %q", err, stdout)
 	}
 }
 

@@ -150,7 +150,7 @@ func TestDryRunRefuses(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"none", "--dry-run"}, `no experiment "none"`},
+		{[]string{"none", "--dry-run"}, `no study "none"`},
 		{[]string{"boot", "--dry-run", "--profile", "paper"}, `no profile "paper" can be chosen`},
 		{[]string{"selftest", "--dry-run", "--profile", "paper"}, `no profile "paper" can be chosen`},
 		{[]string{"selftest", "--dry-run", "--profile", "slow"}, "want one of quick, paper"},

@@ -13,6 +13,7 @@ import (
 
 	"unnest/internal/cli/document"
 	"unnest/internal/cli/terminal"
+	"unnest/internal/cli/usage"
 	"unnest/internal/cli/version"
 	"unnest/internal/measure/bench"
 	"unnest/internal/measure/experiment"
@@ -55,7 +56,12 @@ func start(ctx context.Context, o Options) error {
 
 // asked returns the experiment of the options.
 func asked(o Options) (*experiment.Spec, error) {
-	s, err := load(o.Experiment, suite.Profile(o.Profile))
+	s, err := load(o.Experiment, suite.Profile(o.Profile), o.Suites...)
+	if err == nil && len(o.Cases) > 0 {
+		if err = s.Choose(o.Cases); err != nil {
+			err = usage.Wrap(err)
+		}
+	}
 	if err == nil && o.Repetitions > 0 {
 		err = s.Repeat(o.Repetitions)
 	}

@@ -20,9 +20,9 @@ import (
 )
 
 // load reads an experiment: a file if name has a slash or a file extension, else a
-// built-in one. The profile overrides that of the file unless it is empty.
-func load(name string, profile suite.Profile) (*experiment.Spec, error) {
-	file, data, err := open(name)
+// built-in study, or the named suites of it. The profile overrides that of the file unless it is empty.
+func load(name string, profile suite.Profile, suites ...string) (*experiment.Spec, error) {
+	file, data, err := open(name, suites...)
 	if err != nil {
 		return nil, err
 	}
@@ -30,18 +30,40 @@ func load(name string, profile suite.Profile) (*experiment.Spec, error) {
 	return checked(spec, err)
 }
 
-func open(name string) (file string, data []byte, err error) {
-	if !strings.ContainsRune(name, '/') && filepath.Ext(name) == "" {
-		if known := experiments.List(); !slices.Contains(known, name) {
-			return "", nil, usage.Errorf("no experiment %q%s there are %s; for a file give a path such as ./%s.yaml",
-				name, cmp.Or(usage.Suggest(name, "", known), ":"), strings.Join(known, ", "), name)
+func open(name string, suites ...string) (file string, data []byte, err error) {
+	if isStudy(name) {
+		if err := checkStudy(name); err != nil {
+			return "", nil, err
 		}
-		return experiments.Open(name)
+		if file, data, err = experiments.Compose(name, suites...); err != nil {
+			err = usage.Wrap(err)
+		}
+		return file, data, err
+	}
+	if len(suites) > 0 {
+		return "", nil, usage.Errorf("--suite %s: %s is a file: only studies of unnest have suites", suites[0], name)
 	}
 	if data, err = os.ReadFile(name); err != nil {
 		return "", nil, fmt.Errorf("read experiment: %w", err)
 	}
 	return name, data, nil
+}
+
+// isStudy reports whether an argument is the name of a study, and not a path.
+func isStudy(name string) bool { return !strings.ContainsRune(name, '/') && filepath.Ext(name) == "" }
+
+// checkStudy refuses names of studies that do not exist, and says what replaces those of earlier
+// versions.
+func checkStudy(name string) error {
+	known := experiments.Studies()
+	if slices.Contains(known, name) {
+		return nil
+	}
+	if now := experiments.Command(name); now != "" {
+		return usage.Errorf("no study %q any more: run unnest bench %s", name, now)
+	}
+	return usage.Errorf("no study %q%s there are %s; for a file give a path such as ./%s.yaml",
+		name, cmp.Or(usage.Suggest(name, "", known), ":"), strings.Join(known, ", "), name)
 }
 
 // checked refuses an experiment that cannot be brought up.

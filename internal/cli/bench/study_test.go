@@ -67,7 +67,7 @@ func TestLoadErrors(t *testing.T) {
 		text string
 		want []string
 	}{
-		{"unknown name", "quickstar", "", []string{`no experiment "quickstar"`, strings.Join(experiments.List(), ", "), "./quickstar.yaml"}},
+		{"unknown name", "quickstar", "", []string{`no study "quickstar"`, strings.Join(experiments.Studies(), ", "), "./quickstar.yaml"}},
 		{"missing file", "./none.yaml", "", []string{"read experiment: ", "./none.yaml"}},
 		{"directory", "./", "", []string{"read experiment: ", "is a directory"}},
 		{"unknown key", "x.yaml", small + "repetition: 3\n", []string{"x.yaml:8: ", "repetition", "repetitions"}},

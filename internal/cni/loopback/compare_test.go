@@ -130,7 +130,7 @@ func (c *compared) roundTrips(conn net.Conn, n int) round {
 // of a random order. Judge by what the programs take: the rest is the same code.
 func TestComparePrograms(t *testing.T) {
 	if *oldPrograms == "" {
-		t.Fatal("-old-programs is not set: run make bench-loopback")
+		t.Fatal("-old-programs is not set: run make e2e TEST=TestComparePrograms")
 	}
 	if err := rlimit.RemoveMemlock(); err != nil {
 		t.Fatal(err)

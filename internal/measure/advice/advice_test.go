@@ -72,7 +72,7 @@ func TestChange(t *testing.T) {
 		if again == c.Decided() {
 			t.Errorf("%s: decided %v, to measure %+v", tt.name, c.Decided(), a.Measure)
 		}
-		if nothing := (Measurement{Storage, "this run has nothing on it", "unnest bench multilevel-disk"}); !slices.Contains(a.Measure, nothing) {
+		if nothing := (Measurement{Storage, "this run has nothing on it", "unnest bench multilevel --suite disk"}); !slices.Contains(a.Measure, nothing) {
 			t.Errorf("%s: to measure %+v, want the storage too", tt.name, a.Measure)
 		}
 	}

@@ -1,9 +1,11 @@
 package advice
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
+	"unnest/experiments"
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/stats"
 )
@@ -12,17 +14,21 @@ import (
 var studies = []Measurement{
 	{PodNetwork, "", "unnest bench network"},
 	{LocalNetwork, "", "unnest bench hostlo"},
-	{Storage, "", "unnest bench multilevel-disk"},
+	{Storage, "", "unnest bench multilevel --suite disk"},
 	{Levels, "", "unnest bench levels"},
 	{Overcommitment, "", "unnest bench overcommitment"},
-	{Neighbours, "", "unnest bench collocation-quick"},
+	{Neighbours, "", "unnest bench collocation --suite quick"},
 }
 
 // missing says what to measure: more blocks where a choice is open, and the subjects of
 // which the run shows nothing.
 func missing(run result.Run, found, judged []Choice) (all []Measurement) {
 	again := func(blocks int) string {
-		return fmt.Sprintf("unnest bench %s --repetitions %d", run.Experiment, blocks)
+		arguments := cmp.Or(experiments.Command(run.Experiment), run.Experiment)
+		for _, c := range run.Chosen {
+			arguments += " --case " + c
+		}
+		return fmt.Sprintf("unnest bench %s --repetitions %d", arguments, blocks)
 	}
 	if !run.Interleaved && len(found) > 0 {
 		all = append(all, Measurement{found[0].Subject, "the configurations were not interleaved: a change of the machine looks like a difference", again(2 * stats.MinRepetitions)})

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"unnest/internal/measure/result"
@@ -34,15 +35,16 @@ type Spec struct {
 	Overcommit     Overcommit    // empty: Full
 	Configurations []stack.Configuration
 	Cases          []Case
-	Pairs          []Pair  // of nodes of a cluster, each with all cases
-	Repetitions    int     // blocks
-	Until          float64 // add blocks while half of the interval of a ratio is above this fraction of it, 0: never
-	Limit          int     // with Until: of all blocks
-	Fixed          bool    // by Repeat: Until adds none
-	Noisy          bool    // by the command line: disturbed executions are not repeated
-	Warmup         int     // executions of each group of cases in each configuration, before the first block
-	Retries        int     // attempts after the first
-	Seed           uint64  // of the schedule, 0: random
+	Chosen         []string // what Choose was given
+	Pairs          []Pair   // of nodes of a cluster, each with all cases
+	Repetitions    int      // blocks
+	Until          float64  // add blocks while half of the interval of a ratio is above this fraction of it, 0: never
+	Limit          int      // with Until: of all blocks
+	Fixed          bool     // by Repeat: Until adds none
+	Noisy          bool     // by the command line: disturbed executions are not repeated
+	Warmup         int      // executions of each group of cases in each configuration, before the first block
+	Retries        int      // attempts after the first
+	Seed           uint64   // of the schedule, 0: random
 }
 
 // Guest is the size of each VM, unless its configuration or Overcommit changes it.
@@ -89,6 +91,25 @@ func (s *Spec) Warnings() []string {
 	return warnings
 }
 
+// Choose leaves out the cases that are not chosen. A choice is the name of a case, or of its group, that
+// is, without the size. A choice without a case is an error.
+func (s *Spec) Choose(choices []string) error {
+	for _, choice := range choices {
+		if !slices.ContainsFunc(s.Cases, func(c Case) bool { return c.chosen(choice) }) {
+			var names []string
+			for _, c := range s.Cases {
+				names = append(names, c.Name)
+			}
+			return fmt.Errorf("experiment %s: no case %q: there are %s", s.Name, choice, strings.Join(names, ", "))
+		}
+	}
+	s.Cases = slices.DeleteFunc(s.Cases, func(c Case) bool { return !slices.ContainsFunc(choices, c.chosen) })
+	s.Chosen = choices
+	return nil
+}
+
+func (c Case) chosen(choice string) bool { return choice == c.Name || choice == c.Group }
+
 // Repeat sets the number of repetitions of every case, to which Until adds none. It fails
 // when a run cannot have so many.
 func (s *Spec) Repeat(n int) error {
@@ -126,7 +147,7 @@ func (s *Spec) NewRun(id string, seed uint64, started time.Time) result.Run {
 		ID: id, Experiment: s.Name, Title: s.Title, Description: s.Description, File: s.Text,
 		State: result.Running, Started: started.UTC(), Seed: seed,
 		Repetitions: s.Repetitions, Fixed: s.Fixed, Interleaved: true, Planned: len(Schedule(s, seed)),
-		Baselines: s.Baselines,
+		Baselines: s.Baselines, Chosen: s.Chosen,
 	}
 	for _, c := range s.Configurations {
 		run.Configurations = append(run.Configurations, result.Configuration{
@@ -169,6 +190,11 @@ func fromRun(dir string, run result.Run, suites suites) (*Spec, error) {
 	s, err := parse(dir+": experiment file", []byte(run.File), profile, suites)
 	if err != nil {
 		return nil, fmt.Errorf("read the experiment of the run: %w", err)
+	}
+	if len(run.Chosen) > 0 {
+		if err := s.Choose(run.Chosen); err != nil {
+			return nil, fmt.Errorf("read the experiment of the run: %w", err)
+		}
 	}
 	s.Repetitions = run.Repetitions
 	if run.Fixed {

@@ -1,8 +1,9 @@
-// Package result holds the values of a run: its provenance (Run), its samples, and the journal
-// of their executions. Package rundir keeps them in files.
+// Package result has the values of a run: its provenance (run.json of a run directory), its samples,
+// and the format of their journal (samples.jsonl).
 //
-// The experiment engine writes them, reports and comparisons read them. The statistics
-// of samples belong to package stats, their output to the packages of report.
+// Package rundir reads and writes run directories, the experiment engine fills them, reports and
+// comparisons read them. The statistics of samples belong to package stats, their output to package
+// report.
 package result
 
 import (
@@ -104,7 +105,8 @@ type Run struct {
 	Experiment     string            `json:"experiment"` // name of the experiment
 	Title          string            `json:"title"`
 	Description    string            `json:"description,omitempty"`
-	File           string            `json:"file"` // the experiment file, verbatim
+	File           string            `json:"file"`             // the experiment file, verbatim
+	Chosen         []string          `json:"chosen,omitempty"` // the cases of File that were chosen, by name or group; none: all
 	State          State             `json:"state"`
 	Error          string            `json:"error,omitempty"` // why it failed
 	Started        time.Time         `json:"started"`

@@ -1,8 +1,13 @@
 package rundir
 
 import (
+	"bytes"
+	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -14,16 +19,6 @@ import (
 func Load(path string) (result.Run, []result.Sample, error) {
 	run, journal, err := read(path)
 	return run, journal.Samples, err
-}
-
-// LoadJournal reads the journal of the run directory path.
-func LoadJournal(path string) (result.Journal, error) {
-	name := filepath.Join(path, SamplesFile)
-	data, err := os.ReadFile(name)
-	if err != nil {
-		return result.Journal{}, fmt.Errorf("read journal: %w", err)
-	}
-	return result.ParseJournal(name, data)
 }
 
 // read reads run.json and the journal.
@@ -39,4 +34,35 @@ func read(path string) (result.Run, result.Journal, error) {
 	}
 	journal, err := LoadJournal(path)
 	return run, journal, err
+}
+
+// LoadJournal reads the journal of the run directory path, plain or compressed. A directory
+// with both is an error.
+func LoadJournal(path string) (result.Journal, error) {
+	plain, compressed := filepath.Join(path, SamplesFile), filepath.Join(path, CompressedFile)
+	data, err := os.ReadFile(plain)
+	packed, errPacked := os.ReadFile(compressed)
+	switch {
+	case err == nil && errPacked == nil:
+		return result.Journal{}, fmt.Errorf("read journal: %s has both %s and %s: remove one", path, SamplesFile, CompressedFile)
+	case err == nil:
+		return result.ParseJournal(plain, data)
+	case !errors.Is(err, fs.ErrNotExist) || errors.Is(errPacked, fs.ErrNotExist):
+		return result.Journal{}, fmt.Errorf("read journal: %w", err)
+	case errPacked != nil:
+		return result.Journal{}, fmt.Errorf("read journal: %w", errPacked)
+	}
+	if data, err = decompress(packed); err != nil {
+		return result.Journal{}, fmt.Errorf("decompress %s: %w", compressed, err)
+	}
+	return result.ParseJournal(compressed, data)
+}
+
+// decompress returns what gzip has compressed to data.
+func decompress(data []byte) ([]byte, error) {
+	r, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(r)
 }

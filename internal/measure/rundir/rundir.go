@@ -1,5 +1,7 @@
 // Package rundir reads and writes run directories: the provenance of a run (run.json) and its
-// samples (samples.jsonl, an append-only journal).
+// samples (samples.jsonl, an append-only journal, or samples.jsonl.gz once the run is published).
+//
+// Package result has the values and the format of the journal.
 package rundir
 
 import (
@@ -19,8 +21,9 @@ import (
 
 // The files of a run directory.
 const (
-	RunFile     = "run.json"      // the Run
-	SamplesFile = "samples.jsonl" // the journal
+	RunFile        = "run.json"         // the result.Run
+	SamplesFile    = "samples.jsonl"    // the journal
+	CompressedFile = "samples.jsonl.gz" // the journal in its place, compressed by gzip, only to be read
 )
 
 // Reasons why a run directory cannot be used.
@@ -48,6 +51,9 @@ func Create(path string, run result.Run) (*Dir, error) {
 	if err := os.MkdirAll(path, 0o755); err != nil {
 		return nil, fmt.Errorf("create run directory: %w", err)
 	}
+	if compressed(path) {
+		return nil, fmt.Errorf("create run in %s: %w: name another directory", path, ErrHoldsRun)
+	}
 	return lock(path, os.O_RDWR|os.O_CREATE, func(d *Dir) error {
 		_, err := os.Stat(filepath.Join(d.path, RunFile))
 		info, errJournal := d.journal.Stat()
@@ -64,6 +70,9 @@ func Create(path string, run result.Run) (*Dir, error) {
 // Open opens the run in the directory path to continue it. It truncates the journal after
 // the last complete execution, see Dropped.
 func Open(path string) (*Dir, error) {
+	if compressed(path) {
+		return nil, fmt.Errorf("open run directory %s: its samples are compressed: run gunzip %s", path, filepath.Join(path, CompressedFile))
+	}
 	return lock(path, os.O_RDWR, func(d *Dir) error {
 		run, journal, err := read(d.path)
 		if err != nil {
@@ -75,6 +84,12 @@ func Open(path string) (*Dir, error) {
 		}
 		return nil
 	})
+}
+
+// compressed reports whether path has a compressed journal.
+func compressed(path string) bool {
+	_, err := os.Stat(filepath.Join(path, CompressedFile))
+	return err == nil
 }
 
 // lock opens and locks the journal, which is never replaced, unlike run.json, and calls
@@ -112,7 +127,7 @@ func (d *Dir) Run() result.Run { return d.run }
 // Samples returns the samples in the journal, in order.
 func (d *Dir) Samples() []result.Sample { return slices.Clone(d.samples) }
 
-// Dropped describes the incomplete execution that Open removed, see Journal.
+// Dropped describes the incomplete execution that Open removed, see result.Journal.
 func (d *Dir) Dropped() string { return d.dropped }
 
 // Close releases the lock.

@@ -1,6 +1,8 @@
 package rundir
 
 import (
+	"bytes"
+	"compress/gzip"
 	"errors"
 	"os"
 	"path/filepath"
@@ -178,6 +180,77 @@ func TestOpenCutsATornExecution(t *testing.T) {
 	}
 	if want := append(whole, encode(t, b)...); string(got) != string(want) {
 		t.Errorf("journal after resume:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+// compress replaces the journal of the run directory path by its compressed form.
+func compress(t *testing.T, path string) {
+	t.Helper()
+	plain := filepath.Join(path, SamplesFile)
+	data, err := os.ReadFile(plain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var buf bytes.Buffer
+	w := gzip.NewWriter(&buf)
+	if _, err := w.Write(data); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(w.Close(), os.WriteFile(filepath.Join(path, CompressedFile), buf.Bytes(), 0o644), os.Remove(plain)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCompressedJournalIsReadAndNotWritten(t *testing.T) {
+	path := t.TempDir()
+	d := create(t, path)
+	want := execution("NAT", 0, 3)
+	appendAll(t, d, want)
+	d.Close()
+	compress(t, path)
+
+	_, got, err := Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("samples differ:\n%s", diff)
+	}
+	if _, err := Open(path); err == nil || !strings.Contains(err.Error(), "run gunzip "+filepath.Join(path, CompressedFile)) {
+		t.Errorf("open: %v, want an error that names gunzip and the file", err)
+	}
+	if _, err := Create(path, result.Run{ID: "r2"}); !errors.Is(err, ErrHoldsRun) {
+		t.Errorf("create: %v, want ErrHoldsRun", err)
+	}
+	if entries, err := os.ReadDir(path); err != nil || len(entries) != 2 {
+		t.Errorf("run directory holds %v, %v; want run.json and samples.jsonl.gz only", entries, err)
+	}
+}
+
+func TestLoadRefusesABrokenCompressedJournal(t *testing.T) {
+	path := t.TempDir()
+	d := create(t, path)
+	appendAll(t, d, execution("NAT", 0, 3))
+	d.Close()
+	compress(t, path)
+	name := filepath.Join(path, CompressedFile)
+	whole, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, broken := range [][]byte{nil, []byte("{}\n"), whole[:len(whole)-5]} {
+		if err := os.WriteFile(name, broken, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := Load(path); err == nil || !strings.Contains(err.Error(), "decompress "+name) {
+			t.Errorf("%d bytes: error %v, want one that names %s", len(broken), err, name)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(path, SamplesFile), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Load(path); err == nil || !strings.Contains(err.Error(), "has both") {
+		t.Errorf("both journals: %v", err)
 	}
 }
 

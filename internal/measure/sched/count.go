@@ -15,7 +15,7 @@ import (
 	"unnest/internal/measure/cputime"
 )
 
-//go:generate go tool bpf2go -type counters -type task sched bpf/sched.c -- -O2 -mcpu=v3 -Wall -Wextra -Wno-unused-parameter -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
+//go:generate go tool bpf2go -target bpfel -type counters -type task sched bpf/sched.c -- -O2 -mcpu=v3 -Wall -Wextra -Wno-unused-parameter -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
 
 // maxDomains is the number of domains besides the rest.
 const maxDomains = 64

@@ -17,7 +17,7 @@ import (
 	"unnest/internal/netdev/tc"
 )
 
-//go:generate go tool bpf2go checksum bpf/checksum.c -- -O2 -mcpu=v3 -Wall -Wextra -Wno-unused-parameter -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
+//go:generate go tool bpf2go -target bpfel checksum bpf/checksum.c -- -O2 -mcpu=v3 -Wall -Wextra -Wno-unused-parameter -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu
 
 // Priority is that of the program at the ingress of a link. Other filters have a larger one, and see
 // only what the program lets pass.
