@@ -55,6 +55,9 @@ func List() []string {
 	return names
 }
 
+// Title returns the title of a study.
+func Title(study string) string { return read(study)[0].value("title") }
+
 // HasCases reports whether a study can be measured without a choice of its suites.
 func HasCases(study string) bool { return read(study)[0].has("cases") }
 

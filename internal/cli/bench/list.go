@@ -13,16 +13,9 @@ import (
 // list prints the names and titles of the built-in studies.
 func list(w io.Writer) error {
 	for _, study := range experiments.Studies() {
-		title := ""
-		if experiments.HasCases(study) {
-			spec, err := builtIn(study)
-			if err != nil {
-				return err
-			}
-			title = spec.Title
-		}
+		title := experiments.Title(study)
 		if suites := experiments.Suites(study); len(suites) > 0 {
-			title = strings.TrimSpace(title + " [--suite " + strings.Join(suites, ", ") + "]")
+			title += " [--suite " + strings.Join(suites, ", ") + "]"
 		}
 		if _, err := fmt.Fprintf(w, "%-15s %s\n", study, title); err != nil {
 			return err
