@@ -15,9 +15,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/hostd/daemon"
 	"unnest/internal/hostd/ipam"
 	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/record"
 	"unnest/internal/testbed/fleet"
 	"unnest/internal/testbed/lab"
 )
@@ -373,7 +373,7 @@ func TestConfiguredGuest(t *testing.T) {
 	})
 	// A guest of Unnest acts as the other guest, without its record.
 	m := n.boot(fleet.Options{Name: "mine", Slots: 8})
-	n.check(os.Remove(daemon.RecordPath(n.fleet.Lab.Dir, "mine")))
+	n.check(os.Remove(record.Path(n.fleet.Lab.Dir, "mine")))
 	out := t.TempDir()
 	mustRun(t, filepath.Join(n.binaries, "unnest"), "hostd", "enroll", "theirs",
 		"--config", filepath.Join(n.fleet.Lab.Dir, "hostd.yaml"), "--state", n.fleet.Lab.Dir, "--out", out)

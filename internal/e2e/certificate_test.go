@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostd/daemon"
+	"unnest/internal/hostd/credentials"
 )
 
 // selfSigned returns a self-signed certificate for a name.
@@ -87,7 +87,7 @@ func rogueCertificate(t *testing.T, rogue, victim *node) {
 	if s := rogue.nodes.guestStatus("rogue"); len(s.Certificates) != 2 || s.Certificates[0].State != "superseded" || s.Certificates[1].State != "used" || s.CertificateExpires.IsZero() {
 		t.Errorf("status has certificates %+v", s.Certificates)
 	}
-	if revoked, err := daemon.Revoke(t.Context(), rogue.nodes.fleet.Lab.Dir, "rogue", ""); err != nil || len(revoked) != 2 {
+	if revoked, err := credentials.Revoke(t.Context(), rogue.nodes.fleet.Lab.Dir, "rogue", ""); err != nil || len(revoked) != 2 {
 		t.Errorf("revoked %v, error %v", revoked, err)
 	}
 	for name, client := range map[string]hostdpb.HostDaemonClient{"old": old, "new": next} {

@@ -10,7 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"unnest/internal/cli/usage"
-	"unnest/internal/hostd/daemon"
+	"unnest/internal/hostd/credentials"
+	"unnest/internal/hostd/record"
 )
 
 func newEnrollCmd(opts *Options) *cobra.Command {
@@ -32,8 +33,8 @@ expired, or after "unnest hostd revoke".`,
 			}
 			p, err := opts.load()
 			if err == nil || errors.Is(err, fs.ErrNotExist) { // guests of unnest vm need no configuration
-				enrolled := daemon.Enroll(opts.State, p, args[0], out)
-				if err == nil || !errors.Is(enrolled, daemon.ErrNoRecord) {
+				enrolled := credentials.Enroll(opts.State, p, args[0], out)
+				if err == nil || !errors.Is(enrolled, record.ErrNoRecord) {
 					err = enrolled
 				}
 			}
@@ -60,7 +61,7 @@ of its pods stay.`,
   unnest hostd revoke node1 --serial 5c17a90e`,
 		Args: usage.Args("GUEST"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			revoked, err := daemon.Revoke(cmd.Context(), opts.State, args[0], serial)
+			revoked, err := credentials.Revoke(cmd.Context(), opts.State, args[0], serial)
 			for _, c := range revoked {
 				_, printErr := fmt.Fprintf(opts.Streams.Out, "revoked the certificate of %s with serial number %s, valid until %s\n",
 					args[0], cmp.Or(c.Serial, "unknown"), c.Expires.Format(time.DateOnly))

@@ -17,8 +17,9 @@ import (
 	"unnest/internal/cli/usage"
 	"unnest/internal/hostd/bundle"
 	"unnest/internal/hostd/configfile"
-	"unnest/internal/hostd/daemon"
+	"unnest/internal/hostd/credentials"
 	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/record"
 	"unnest/internal/hostd/status"
 	"unnest/internal/vmm"
 )
@@ -105,7 +106,7 @@ func (o guestOptions) add(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if daemon.HasRecord(o.State, o.Name) {
+	if record.Has(o.State, o.Name) {
 		return fmt.Errorf("add guest %s: %s has a guest of that name: choose another", o.Name, o.State)
 	}
 	packed := false
@@ -123,7 +124,7 @@ func (o guestOptions) add(ctx context.Context) error {
 	})
 	if err != nil {
 		if packed {
-			err = errors.Join(err, os.Remove(o.out), daemon.Unenroll(ctx, o.State, o.Name))
+			err = errors.Join(err, os.Remove(o.out), credentials.Unenroll(ctx, o.State, o.Name))
 		}
 		return err
 	}
@@ -148,7 +149,7 @@ func (o *guestOptions) complete(p *policy.Policy) (b bundle.Bundle, err error) {
 		return b, usage.Errorf("missing flag --tenant: the configuration has %d tenants", len(p.Tenants))
 	}
 	if o.Index == 0 {
-		if o.Index, err = daemon.FreeIndex(o.State, *p); err != nil {
+		if o.Index, err = record.FreeIndex(o.State, *p); err != nil {
 			return b, err
 		}
 	}
@@ -210,11 +211,11 @@ func (o *guestOptions) pack(p policy.Policy, b bundle.Bundle) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(b.Credentials)) }()
-	if err := daemon.Enroll(o.State, p, o.Name, b.Credentials); err != nil {
+	if err := credentials.Enroll(o.State, p, o.Name, b.Credentials); err != nil {
 		return err
 	}
 	if err := b.Create(o.out); err != nil {
-		return errors.Join(err, daemon.Unenroll(context.Background(), o.State, o.Name))
+		return errors.Join(err, credentials.Unenroll(context.Background(), o.State, o.Name))
 	}
 	return nil
 }
@@ -269,7 +270,7 @@ func (o Options) remove(ctx context.Context, guest string, force bool) error {
 	}); err != nil {
 		return err
 	}
-	if err := daemon.Unenroll(ctx, o.State, guest); err != nil {
+	if err := credentials.Unenroll(ctx, o.State, guest); err != nil {
 		return err
 	}
 	fmt.Fprintf(o.Streams.Err, "removed %s from %s, and revoked its certificates\n", guest, o.Config)
@@ -340,7 +341,7 @@ func (o Options) list(ctx context.Context) error {
 
 // state describes a guest in a few words.
 func (o Options) state(name string, running map[string]status.Guest, askErr error) string {
-	_, statErr := os.Stat(daemon.RecordPath(o.State, name))
+	_, statErr := os.Stat(record.Path(o.State, name))
 	g, known := running[name]
 	switch {
 	case statErr != nil:

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"unnest/internal/cli/terminal"
-	"unnest/internal/hostd/daemon"
+	"unnest/internal/hostd/record"
 	"unnest/internal/hostd/status"
 )
 
@@ -134,7 +134,7 @@ func TestGuest(t *testing.T) {
 	if h.read() != before || h.guests() != "" {
 		t.Errorf("after removal the daemon has %q, and the file:\n%s", h.guests(), h.read())
 	}
-	if _, err := os.Stat(daemon.RecordPath(h.state, "node2")); !os.IsNotExist(err) {
+	if _, err := os.Stat(record.Path(h.state, "node2")); !os.IsNotExist(err) {
 		t.Errorf("record of the removed guest: %v", err)
 	}
 }
@@ -176,7 +176,7 @@ func TestGuestFails(t *testing.T) {
 	if err := os.WriteFile(taken, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := daemon.WriteRecord(h.state, daemon.GuestRecord{
+	if err := record.Write(h.state, record.Guest{
 		Name: "lab", Tenant: "default", Index: 3, QMP: "/q", CertificateSHA256: strings.Repeat("0a", 32),
 	}); err != nil {
 		t.Fatal(err)
@@ -203,7 +203,7 @@ func TestGuestFails(t *testing.T) {
 			t.Fatalf("%q: the file has changed:\n%s", args, h.read())
 		}
 	}
-	for _, path := range []string{out[1], daemon.RecordPath(h.state, "node2")} {
+	for _, path := range []string{out[1], record.Path(h.state, "node2")} {
 		if _, err := os.Stat(path); !os.IsNotExist(err) {
 			t.Errorf("%s: %v, want none", path, err)
 		}
@@ -246,7 +246,7 @@ func TestGuestThroughVMM(t *testing.T) {
 	if err != nil || !strings.Contains(h.read(), "credentials: vmm") || bytes.Contains(archive, []byte("etc/unnest")) {
 		t.Errorf("error %v, the archive has %d bytes, the file:\n%s", err, len(archive), h.read())
 	}
-	if daemon.HasRecord(h.state, "node2") {
+	if record.Has(h.state, "node2") {
 		t.Error("the guest is enrolled")
 	}
 	h.mustRun("guest", "remove", "node2")

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"unnest/internal/cli/usage"
-	"unnest/internal/hostd/daemon"
+	"unnest/internal/hostd/credentials"
 )
 
 func newPolicyCmd(opts *Options) *cobra.Command {
@@ -39,7 +39,7 @@ year.`,
 			if err != nil {
 				return err
 			}
-			if err := daemon.EnrollPolicy(opts.State, p, args[0], out); err != nil {
+			if err := credentials.EnrollPolicy(opts.State, p, args[0], out); err != nil {
 				return err
 			}
 			fmt.Fprintf(opts.Streams.Err, "wrote the credentials of the policy client of %s to %s\n", args[0], out)
@@ -58,7 +58,7 @@ func newPolicyRevokeCmd(opts *Options) *cobra.Command {
 once. The policies that are in force stay.`,
 		Args: usage.Args("TENANT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return daemon.RevokePolicy(cmd.Context(), opts.State, args[0])
+			return credentials.RevokePolicy(cmd.Context(), opts.State, args[0])
 		},
 	}
 }

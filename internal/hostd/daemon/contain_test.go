@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,8 +17,8 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 
 	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostd/hotplug"
-	"unnest/internal/hostd/ipam"
+	"unnest/internal/hostd/contain"
+	"unnest/internal/hostd/record"
 	"unnest/internal/netdev/antispoof"
 	"unnest/internal/netdev/nft"
 	"unnest/internal/vmm"
@@ -114,8 +113,8 @@ func TestPanicOfRequest(t *testing.T) {
 	client := dial(t, serveTest(t, d, dir), config)
 	for range 2 {
 		_, err := client.Status(t.Context(), &hostdpb.StatusRequest{})
-		if grpcstatus.Code(err) != codes.Internal || !strings.Contains(err.Error(), errPanic.Error()) {
-			t.Errorf("got %v, want Internal with %q", err, errPanic)
+		if grpcstatus.Code(err) != codes.Internal || !strings.Contains(err.Error(), contain.ErrPanic.Error()) {
+			t.Errorf("got %v, want Internal with %q", err, contain.ErrPanic)
 		}
 	}
 	if lines := log.with("level=ERROR", "panic", "auth.go"); len(lines) < 2 {
@@ -123,25 +122,6 @@ func TestPanicOfRequest(t *testing.T) {
 	}
 	if text := scrape(d); !strings.Contains(text, "unnest_hostd_panics_total ") || strings.Contains(text, "unnest_hostd_panics_total 0\n") {
 		t.Error("metrics do not count the panics")
-	}
-}
-
-// A panic in what drives one guest ends that guest's run. Requests under way get an
-// answer, and the next request begins a new run.
-func TestPanicOfRun(t *testing.T) {
-	d, log := testDaemon(t, t.TempDir())
-	g := newGuest(goodRecord(), d.tenants["default"], d.host, 0, d.config.Logger)
-	g.dial = func(context.Context, GuestRecord) (vmm.VMM, error) { panic("bug in dial") }
-	answered := false
-	g.waiting[1] = func(hotplug.Reply) { panic("bug in reply") }
-	g.waiting[2] = func(r hotplug.Reply) { answered = errors.Is(r.Err, errPanic) }
-	g.run(t.Context())
-	<-g.done
-	if !errors.Is(g.err, errPanic) || grpcstatus.Code(coded(g.err)) != codes.Internal || !answered {
-		t.Errorf("run ended with %v, request answered: %v; want Internal, and true", g.err, answered)
-	}
-	if len(log.with("bug in dial")) != 1 || len(log.with("bug in reply")) != 1 {
-		t.Errorf("log has not each panic once:\n%s", log.lines)
 	}
 }
 
@@ -167,7 +147,7 @@ func TestPanicOfVMM(t *testing.T) {
 			d, log := testDaemon(t, dir)
 			d.config.UnplugTimeout = time.Second
 			var ofVMM, ofPorts atomic.Bool
-			d.host.dial = func(context.Context, GuestRecord) (vmm.VMM, error) {
+			d.host.Dial = func(context.Context, record.Guest) (vmm.VMM, error) {
 				v := newFakeVMM(2)
 				v.broken = func(called string) {
 					if called == call && !ofVMM.Swap(true) {
@@ -176,7 +156,7 @@ func TestPanicOfVMM(t *testing.T) {
 				}
 				return v, nil
 			}
-			d.host.ports.open = func() (*antispoof.Table, error) { // called with the lock of ports held
+			d.host.Ports.Open = func() (*antispoof.Table, error) { // called with the lock of ports held
 				if !ofPorts.Swap(true) {
 					panic("bug in ports")
 				}
@@ -199,37 +179,6 @@ func TestPanicOfVMM(t *testing.T) {
 				t.Errorf("log has not each panic once:\n%s", log.lines)
 			}
 		})
-	}
-}
-
-// Writing the addresses that cool down is no request: a timer does it. A panic there ends
-// that write only.
-func TestPanicOfCoolingFile(t *testing.T) {
-	dir := t.TempDir()
-	d, log := testDaemon(t, dir)
-	tenant := d.tenants["default"]
-	read, broken := tenant.file.read, atomic.Bool{}
-	broken.Store(true)
-	tenant.file.read = func() []ipam.Cooling {
-		if broken.Load() {
-			panic("bug in read")
-		}
-		return read()
-	}
-	tenant.file.writeAfter(0)
-	for begin := time.Now(); len(log.with("level=ERROR", "bug in read", "cooling.go")) == 0; time.Sleep(time.Millisecond) {
-		if time.Since(begin) > time.Minute {
-			t.Fatalf("no line with the stack; log:\n%s", log.lines)
-		}
-	}
-	if text := scrape(d); !strings.Contains(text, "unnest_hostd_panics_total 1\n") {
-		t.Errorf("metrics do not count the panic:\n%s", text)
-	}
-	broken.Store(false)
-	tenant.file.changed()
-	tenant.file.flush()
-	if _, err := os.Stat(tenant.file.path); err != nil {
-		t.Errorf("after the panic: %v", err)
 	}
 }
 

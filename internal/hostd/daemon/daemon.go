@@ -35,45 +35,29 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/keepalive"
-
-	"unnest/internal/hostapi/hostdpb"
 	"unnest/internal/hostapi/identity"
+	"unnest/internal/hostd/api"
+	"unnest/internal/hostd/contain"
+	"unnest/internal/hostd/credentials"
+	"unnest/internal/hostd/guestlog"
+	"unnest/internal/hostd/guestrun"
 	"unnest/internal/hostd/metrics"
+	"unnest/internal/hostd/networkpolicy"
 	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/ports"
 	"unnest/internal/hostd/segments"
 	"unnest/internal/hostd/shares"
 	"unnest/internal/hostd/status"
+	"unnest/internal/hostd/tenant"
 	"unnest/internal/netdev/bridge"
 	"unnest/internal/netdev/share"
-	"unnest/internal/vmm"
 )
 
 const (
-	// requestTime bounds every request, whatever the guest asked for. It leaves
-	// room for all tries of an unplug.
-	requestTime   = 50 * time.Second
-	handshakeTime = 5 * time.Second // of TCP and TLS
-	stopTime      = time.Second     // for the requests under way when the daemon stops
-	drainTime     = 2 * time.Second // for the guests to give their pools up then
-	idleTime      = 5 * time.Minute // of a connection
-	maxRequest    = 64 << 10        // bytes: a GC names all pods of a node
-	maxMetadata   = 16 << 10        // bytes of a request's headers; gRPC's default is 16 MiB
-	flowWindow    = 64 << 10        // bytes a client may send ahead, per stream; fixed, else gRPC lets it grow
-	maxStreams    = 64              // concurrent requests on one connection
-	pingInterval  = time.Minute     // of a silent connection; one without an answer is closed
-	pingTime      = 20 * time.Second
-	takeOverTime  = 5 * time.Second // for the guests that run when the daemon starts
-	scanInterval  = time.Second     // between two scans for guests that came or went
-)
-
-// Why a guest's run was ended.
-var (
-	errStopping = errors.New("the host daemon is stopping")
-	errChanged  = errors.New("the guest was restarted")
-	errRemoved  = errors.New("the guest's record was removed")
+	stopTime     = time.Second     // for the requests under way when the daemon stops
+	drainTime    = 2 * time.Second // for the guests to give their pools up then
+	takeOverTime = 5 * time.Second // for the guests that run when the daemon starts
+	scanInterval = time.Second     // between two scans for guests that came or went
 )
 
 // Config configures a daemon.
@@ -97,18 +81,18 @@ type Config struct {
 }
 
 type daemon struct {
-	hostdpb.UnimplementedHostDaemonServer
-	hostdpb.UnimplementedHostPolicyServer
-	config   Config
-	media    string // directory of media for libvirt, while they are inserted
-	host     *host
-	metrics  *metrics.Metrics
-	launch   func(*guest) // starts its run
-	since    time.Time
-	logs     *guestLogs
-	expiries *expiries
-	serving  context.Context // of requests; ends before the guests' runs
-	stopping atomic.Bool
+	config      Config
+	media       string // directory of media for libvirt, while they are inserted
+	host        *guestrun.Host
+	metrics     *metrics.Metrics
+	launch      func(*guestrun.Guest) // starts its run
+	since       time.Time
+	logs        *guestlog.Logs
+	credentials *credentials.Store
+	api         *api.Handler
+	stopping    atomic.Bool
+
+	networks atomic.Pointer[bridge.Filter] // nil: none is needed yet
 
 	recovering sync.Mutex // held by recoverLeft
 
@@ -118,26 +102,9 @@ type daemon struct {
 
 	mu       sync.Mutex
 	reloaded status.Configuration
-	tenants  map[string]*tenant
-	listen   string            // address for guests, once there is one
-	served   *limitedListener  // there
-	guests   map[string]*guest // the latest of each name, ended or not
-
-	rates, renewals, refusals budgets // by guest: of requests, renewals and refused certificates
-}
-
-// host is what all guests of the host share.
-type host struct {
-	dial     func(context.Context, GuestRecord) (vmm.VMM, error)
-	metrics  *metrics.Metrics
-	panics   *slog.Logger
-	ports    *ports
-	networks atomic.Pointer[bridge.Filter] // nil: none is needed yet
-	own      *ownNICs
-	segments *segments.Registry
-	shares   *shares.Registry
-	// offer says what has to be in the drive of a guest with a medium in it.
-	offer func(r GuestRecord, label string) (offer, error)
+	tenants  map[string]*tenant.Tenant
+	listen   string                     // address for guests, once there is one
+	guests   map[string]*guestrun.Guest // the latest of each name, ended or not
 }
 
 // Serve runs the daemon until ctx ends, and then up to 5 s longer for the requests
@@ -149,7 +116,7 @@ func Serve(ctx context.Context, c Config) error {
 		return fmt.Errorf("listen on %q: want IP-ADDRESS:PORT, as the guests see it, such as %q", address, "10.200.0.1:7443")
 	}
 	if c.UnplugTimeout == 0 {
-		c.UnplugTimeout = defaultUnplugTime
+		c.UnplugTimeout = guestrun.DefaultUnplugTime
 	}
 	if err := checkPolling(c.Policy); err != nil {
 		return err
@@ -160,7 +127,7 @@ func Serve(ctx context.Context, c Config) error {
 	}
 	defer func() {
 		for _, t := range d.allTenants() {
-			t.file.flush()
+			t.Flush()
 		}
 	}()
 	local, err := d.listenHTTP(ctx)
@@ -183,14 +150,14 @@ func Serve(ctx context.Context, c Config) error {
 	if err := d.buildNetworks(); err != nil {
 		return err
 	}
-	if _, err := d.host.ports.policies.configure(d.policy().Tenants); err != nil {
+	if _, err := d.host.Ports.Policies.Configure(d.policy().Tenants); err != nil {
 		return err
 	}
 	d.warnOfConfiguration()
 	if err := d.recover(ctx); err != nil {
 		return err
 	}
-	defer func() { _ = d.host.segments.Close() }()
+	defer func() { _ = d.host.Segments.Close() }()
 	return d.serve(ctx, listener, tlsConfig)
 }
 
@@ -208,22 +175,24 @@ func newDaemon(c Config) (*daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	media, err := mediaDir(c.StateDir)
+	media, err := guestrun.MediaDir(c.StateDir)
 	if err != nil {
 		return nil, err
 	}
 	d := &daemon{
-		config: c, media: media, metrics: m, since: time.Now(), reloaded: status.Configuration{Loaded: time.Now()}, expiries: newExpiries(), logs: &guestLogs{base: c.Logger, logs: map[string]*slog.Logger{}},
-		tenants: map[string]*tenant{}, guests: map[string]*guest{},
-		host: &host{dial: dialVMM(media), metrics: m, panics: newLimitedLog(c.Logger), ports: newPorts(c.Logger), segments: segments.New(c.Logger), shares: shares.New(c.Logger, owner, c.Mounts)},
+		config: c, media: media, metrics: m, since: time.Now(), reloaded: status.Configuration{Loaded: time.Now()}, logs: guestlog.New(c.Logger),
+		tenants: map[string]*tenant.Tenant{}, guests: map[string]*guestrun.Guest{},
+		host: &guestrun.Host{Dial: guestrun.Dialer(media), Metrics: m, Panics: contain.New(m, c.Logger), Ports: ports.New(c.Logger), Segments: segments.New(c.Logger), Shares: shares.New(c.Logger, owner, c.Mounts)},
 	}
-	d.host.own = &ownNICs{ports: d.host.ports, found: map[string]ownNIC{}}
-	d.host.offer = d.offer
-	d.host.ports.policies = newPodPolicies(owner, c.Logger)
+	d.host.Own = ports.NewOwnNICs(d.host.Ports)
+	d.credentials = credentials.New(c.StateDir, c.Logger, d.logs, d.address)
+	d.host.Offer = d.credentials.Offer
+	d.api = &api.Handler{Clients: d, Credentials: d.credentials, Policy: d.policy, Host: d.host, Log: c.Logger, Logs: d.logs}
+	d.host.Ports.Policies = networkpolicy.New(owner, c.Logger)
 	m.Read(reporter{d})
 	m.Built(c.Build)
 	for _, t := range c.Policy.Tenants {
-		made, err := newTenant(t, c.StateDir, c.Logger, d.host.try)
+		made, err := tenant.New(t, c.StateDir, c.Logger, d.host.Panics.Try)
 		if err != nil {
 			return nil, err
 		}
@@ -251,7 +220,7 @@ func (d *daemon) openNetworks(all []bridge.Network) (*bridge.Filter, error) {
 	if err := f.Ensure(all); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	d.host.networks.Store(f)
+	d.networks.Store(f)
 	return f, nil
 }
 
@@ -259,45 +228,29 @@ func (d *daemon) serve(ctx context.Context, listener net.Listener, tlsConfig *tl
 	var running sync.WaitGroup
 	defer running.Wait()
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx)) // of the guests' runs: longer than ctx
-	defer end(errStopping)
+	defer end(guestrun.ErrStopping)
 	serving, hangUp := context.WithCancel(life)
 	defer hangUp()
-	d.serving = serving
-	limited := newLimitedListener(listener, d.refuseConnection)
-	d.setListener(limited)
-	d.launch = func(g *guest) {
+	limited := d.api.Limit(listener)
+	d.setAddress(listener.Addr())
+	d.launch = func(g *guestrun.Guest) {
 		var own context.Context
-		own, g.stop = context.WithCancelCause(life)
+		own, g.Stop = context.WithCancelCause(life)
 		running.Go(func() {
-			g.run(own)
-			d.host.try("leave segments", func() { d.leaveSegments(own, g) })
+			g.Run(own)
+			d.host.Panics.Try("leave segments", func() { d.leaveSegments(own, g) })
 		})
 	}
-	server := grpc.NewServer(
-		grpc.Creds(guestCredentials{credentials.NewTLS(tlsConfig), d, tlsConfig.ClientCAs}),
-		grpc.UnaryInterceptor(d.authenticate),
-		grpc.StreamInterceptor(d.authenticatePolicy),
-		grpc.ConnectionTimeout(handshakeTime),
-		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTime, Time: pingInterval, Timeout: pingTime}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingInterval}),
-		grpc.MaxHeaderListSize(maxMetadata),
-		grpc.MaxRecvMsgSize(maxRequest),
-		grpc.InitialWindowSize(flowWindow),
-		grpc.InitialConnWindowSize(flowWindow),
-		grpc.MaxConcurrentStreams(maxStreams),
-		grpc.WaitForHandlers(true),
-	)
-	hostdpb.RegisterHostDaemonServer(server, d)
-	hostdpb.RegisterHostPolicyServer(server, d)
+	server := d.api.NewServer(serving, tlsConfig)
 	running.Go(func() { d.followSegments(ctx) })
-	opened := d.host.networks.Load() // a reload has its own watched
+	opened := d.networks.Load() // a reload has its own watched
 	running.Go(func() { d.watchFilters(ctx, opened) })
-	if t := d.host.ports.policies.filter(); t != nil { // likewise
+	if t := d.host.Ports.Policies.Filter(); t != nil { // likewise
 		running.Go(func() { d.watchFilter(ctx, metrics.Isolation, t.Watch) })
 	}
 	running.Go(func() { d.followChanges(ctx) })
-	running.Go(func() { d.host.ports.followLinks(ctx) })
-	running.Go(func() { _, _ = d.host.ports.checksums.load() }) // ahead: who needs it says why it fails
+	running.Go(func() { d.host.Ports.FollowLinks(ctx) })
+	running.Go(func() { d.host.Ports.LoadChecksums() }) // ahead: who needs it says why it fails
 	scanned := make(chan struct{})
 	running.Go(func() { d.watchGuests(ctx, sync.OnceFunc(func() { close(scanned) })) })
 	failed := make(chan error, 1)
@@ -320,17 +273,11 @@ func (d *daemon) serve(ctx context.Context, listener net.Listener, tlsConfig *tl
 	return nil
 }
 
-// setListener records where guests connect. The operator may ask for it already.
-func (d *daemon) setListener(l *limitedListener) {
+// setAddress records where guests connect. The operator may ask for it already.
+func (d *daemon) setAddress(a net.Addr) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.listen, d.served = l.Addr().String(), l
-}
-
-func (d *daemon) listener() *limitedListener {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.served
+	d.listen = a.String()
 }
 
 // address returns the address for guests, "" before there is one.
@@ -346,6 +293,6 @@ func (d *daemon) drainPools() {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for _, g := range d.all() {
-		wg.Go(func() { d.host.try("drain pool", func() { g.drainPool(ctx) }) })
+		wg.Go(func() { d.host.Panics.Try("drain pool", func() { g.DrainPool(ctx) }) })
 	}
 }

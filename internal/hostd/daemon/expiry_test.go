@@ -11,6 +11,8 @@ import (
 
 	"unnest/internal/hostapi/hostdpb"
 	"unnest/internal/hostapi/identity/identitytest"
+	"unnest/internal/hostd/guestrun"
+	"unnest/internal/hostd/record"
 )
 
 // The log names the guest whose certificate has expired.
@@ -88,7 +90,7 @@ func TestExpiryWarning(t *testing.T) {
 	c := identitytest.Issue(t, dir, "node1", now.Add(8*24*time.Hour))
 	r := goodRecord()
 	r.QMP, r.CertificateSHA256, r.CertificateExpires = dir+"/no.qmp", c.Fingerprint, c.Expires
-	if err := WriteRecord(dir, r); err != nil {
+	if err := record.Write(dir, r); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ hours, want int }{{0, 0}, {23, 0}, {25, 1}, {26, 1}, {50, 2}, {8*24 + 1, 3}} {
@@ -100,9 +102,8 @@ func TestExpiryWarning(t *testing.T) {
 	if len(log.with("has expired")) != 1 {
 		t.Errorf("want one line of the expired certificate: %q", log.lines)
 	}
-	d.guests["node1"] = newGuest(r, d.tenants["default"], d.host, 0, d.config.Logger)
-	d.guests["node1"].err = errUnavailable
-	close(d.guests["node1"].done)
+	d.guests["node1"] = guestrun.New(r, d.tenants["default"], d.host, 0, d.config.Logger)
+	d.guests["node1"].Run(t.Context()) // cannot connect
 	if s := d.status(t.Context()); !s.Guests[0].CertificateExpires.Equal(c.Expires) {
 		t.Errorf("status has %v, want %v", s.Guests[0].CertificateExpires, c.Expires)
 	}

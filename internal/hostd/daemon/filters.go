@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"unnest/internal/hostd/guestlog"
 	"unnest/internal/hostd/metrics"
 	"unnest/internal/netdev/bridge"
 	"unnest/internal/netdev/nft"
@@ -22,16 +23,16 @@ func (d *daemon) watchFilters(ctx context.Context, networks *bridge.Filter) {
 		wg.Go(func() { d.watchFilter(ctx, metrics.Tenants, networks.Watch) })
 	}
 	select {
-	case t := <-d.host.ports.made:
+	case t := <-d.host.Ports.Made:
 		d.watchFilter(ctx, metrics.Antispoof, t.Watch)
 	case <-ctx.Done():
 	}
 }
 
 func (d *daemon) watchFilter(ctx context.Context, name string, watch func(context.Context, func(nft.Generation, error)) error) {
-	log := newLimitedLog(d.config.Logger).With("filter", name)
+	log := guestlog.Limit(d.config.Logger).With("filter", name)
 	for first := true; first || wait(ctx, watchRetry); first = false {
-		err := d.host.contain("watch the packet filter", func() error {
+		err := d.host.Panics.Contain("watch the packet filter", func() error {
 			return watch(ctx, func(by nft.Generation, err error) {
 				d.metrics.FilterRestored(name, err)
 				if err != nil {

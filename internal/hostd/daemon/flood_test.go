@@ -28,7 +28,7 @@ func TestMetadataIsBounded(t *testing.T) {
 	for _, c := range []struct {
 		bytes int
 		code  codes.Code
-	}{{maxMetadata / 2, codes.Unavailable}, {maxMetadata + 1, codes.Internal}} {
+	}{{8 << 10, codes.Unavailable}, {16<<10 + 1, codes.Internal}} {
 		ctx := metadata.AppendToOutgoingContext(t.Context(), "x", strings.Repeat("y", c.bytes))
 		_, err := d.Status(ctx, &hostdpb.StatusRequest{})
 		if grpcstatus.Code(err) != c.code {

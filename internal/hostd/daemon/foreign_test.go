@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"io"
 	"reflect"
 	"strings"
 	"testing"
@@ -9,7 +8,6 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
-	"unnest/internal/hostd/hotplug"
 	"unnest/internal/hostd/status"
 )
 
@@ -76,21 +74,4 @@ func TestForeignDevicesOfQEMU(t *testing.T) {
 	m.reset()
 	l.eventually("slot 2 is free", func() bool { return l.guest("node1").SlotsForeign == 1 && l.guest("node1").SlotsFree == 1 })
 	m.wantNICs("3  warm " + m.property("nic3-1", "mac"))
-}
-
-// An error says how to give a domain more root ports.
-func TestNoSlotOfDomain(t *testing.T) {
-	n := &nics{guest: &guest{record: GuestRecord{Libvirt: &Domain{Name: "shop1"}}}}
-	err := n.explain(&hotplug.NoFreeSlotError{Slots: 4, Foreign: 3, Quarantined: 1})
-	for _, want := range []string{
-		"domain shop1 has 0 free root ports: add <controller type='pci' model='pcie-root-port'/> ",
-		"no free NIC slot of 4 (3 with other devices, 0 unplugging, 1 quarantined)",
-	} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want %q", err, want)
-		}
-	}
-	if codeOf(err) != codes.ResourceExhausted || n.explain(io.EOF).Error() != io.EOF.Error() {
-		t.Errorf("got code %v, and %v for another error", codeOf(err), n.explain(io.EOF))
-	}
 }

@@ -10,30 +10,34 @@ import (
 	"sync"
 	"time"
 
+	"unnest/internal/hostd/api"
+	"unnest/internal/hostd/guestrun"
+	"unnest/internal/hostd/ports"
+	"unnest/internal/hostd/record"
 	"unnest/internal/netdev/ratelimit"
 	"unnest/internal/vmm"
 )
 
-// guest returns the guest that calls, once it takes requests. It connects to the guest's
+// Guest returns the guest that calls, once it takes requests. It connects to the guest's
 // VMM if there is no connection.
-func (d *daemon) guest(ctx context.Context, c client) (*guest, error) {
+func (d *daemon) Guest(ctx context.Context, c api.Client) (*guestrun.Guest, error) {
 	for {
 		g, fresh := d.lookup(c)
-		if !g.record.same(c.record) { // restarted, or with a new certificate
-			g.stop(errChanged)
+		if !g.Record.Same(c.Record) { // restarted, or with a new certificate
+			g.Stop(guestrun.ErrChanged)
 			select {
-			case <-g.done: // QEMU takes one connection at a time
+			case <-g.Done: // QEMU takes one connection at a time
 				continue
 			case <-ctx.Done():
 				return nil, ctx.Err()
 			}
 		}
 		select {
-		case <-g.ready:
+		case <-g.Ready:
 			return g, nil
-		case <-g.done:
+		case <-g.Done:
 			if fresh {
-				return nil, g.err
+				return nil, g.Err
 			}
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -42,37 +46,37 @@ func (d *daemon) guest(ctx context.Context, c client) (*guest, error) {
 }
 
 // lookup returns the guest of the record's name; a fresh one if none runs.
-func (d *daemon) lookup(c client) (g *guest, fresh bool) {
+func (d *daemon) lookup(c api.Client) (g *guestrun.Guest, fresh bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if g := d.guests[c.record.Name]; g != nil {
+	if g := d.guests[c.Record.Name]; g != nil {
 		select {
-		case <-g.done:
+		case <-g.Done:
 		default:
 			return g, false
 		}
 	}
-	g = newGuest(c.record, c.tenant, d.host, d.config.UnplugTimeout, d.logs.of(c.record.Name))
-	d.guests[c.record.Name] = g
+	g = guestrun.New(c.Record, c.Tenant, d.host, d.config.UnplugTimeout, d.logs.Of(c.Record.Name))
+	d.guests[c.Record.Name] = g
 	d.launch(g)
 	return g, true
 }
 
 // known returns the latest guest of a name, ended or not; nil if there was none.
-func (d *daemon) known(name string) *guest {
+func (d *daemon) known(name string) *guestrun.Guest {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.guests[name]
 }
 
 // all lists the guests that the daemon has connected to, by name.
-func (d *daemon) all() (guests []*guest) {
+func (d *daemon) all() (guests []*guestrun.Guest) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, g := range d.guests {
 		guests = append(guests, g)
 	}
-	slices.SortFunc(guests, func(a, b *guest) int { return strings.Compare(a.record.Name, b.record.Name) })
+	slices.SortFunc(guests, func(a, b *guestrun.Guest) int { return strings.Compare(a.Record.Name, b.Record.Name) })
 	return guests
 }
 
@@ -87,26 +91,26 @@ func (d *daemon) watchGuests(ctx context.Context, scanned func()) {
 	var unguarded unguardedLog
 	var looked time.Time
 	for first := true; first || wait(ctx, scanInterval); first = false {
-		d.host.try("scan", func() { d.scan(ctx, logged) })
-		d.host.try("close refused connections", d.closeRefused)
-		d.host.try("warn of expiry", func() { d.warnOfExpiry(time.Now()) })
+		d.host.Panics.Try("scan", func() { d.scan(ctx, logged) })
+		d.host.Panics.Try("close refused connections", d.api.CloseRefused)
+		d.host.Panics.Try("warn of expiry", func() { d.warnOfExpiry(time.Now()) })
 		if time.Since(looked) > unguardedInterval {
-			d.host.try("guard guests that are not enrolled", func() { d.guardUnenrolled(ctx) })
-			d.host.try("look for unguarded ports", func() { unguarded.look(d) })
+			d.host.Panics.Try("guard guests that are not enrolled", func() { d.guardUnenrolled(ctx) })
+			d.host.Panics.Try("look for unguarded ports", func() { unguarded.look(d) })
 			looked = time.Now()
 		}
 		d.beat(&d.scanned)
 		scanned()
 		if first {
-			d.host.try("delete orphans", d.deleteOrphans)
-			d.host.try("close other exports", d.closeOtherExports)
+			d.host.Panics.Try("delete orphans", d.deleteOrphans)
+			d.host.Panics.Try("close other exports", d.closeOtherExports)
 		}
 	}
 }
 
 func (d *daemon) scan(ctx context.Context, logged map[string]string) {
-	d.host.try("enroll guests of the VMM", d.enrollGuests)
-	names, err := guestNames(d.config.StateDir)
+	d.host.Panics.Try("enroll guests of the VMM", func() { d.credentials.EnrollGuests(d.policy().Guests) })
+	names, err := record.Names(d.config.StateDir)
 	if errors.Is(err, fs.ErrNotExist) && len(d.all()) == 0 {
 		err = nil // no guest yet
 	}
@@ -118,13 +122,13 @@ func (d *daemon) scan(ctx context.Context, logged map[string]string) {
 	var wg sync.WaitGroup
 	for _, name := range names {
 		wg.Go(func() {
-			err, text := d.host.contain("take over guest "+name, func() error { return d.connectGuest(ctx, name) }), ""
-			if err != nil && ctx.Err() == nil && !errors.Is(err, ErrNoRecord) {
+			err, text := d.host.Panics.Contain("take over guest "+name, func() error { return d.connectGuest(ctx, name) }), ""
+			if err != nil && ctx.Err() == nil && !errors.Is(err, record.ErrNoRecord) {
 				text = err.Error()
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			present[name] = !errors.Is(err, ErrNoRecord)
+			present[name] = !errors.Is(err, record.ErrNoRecord)
 			if text != "" && text != logged[name] { // the guest may have ended, or still start
 				d.config.Logger.Info("take over", "guest", name, "error", text)
 			}
@@ -141,40 +145,40 @@ func (d *daemon) scan(ctx context.Context, logged map[string]string) {
 func (d *daemon) connectGuest(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, scanTime)
 	defer cancel()
-	c, err := d.client(name)
+	c, err := d.Client(name)
 	if err != nil {
 		return err
 	}
-	if _, err = d.guest(ctx, c); !errors.Is(err, vmm.ErrNotRunning) {
+	if _, err = d.Guest(ctx, c); !errors.Is(err, vmm.ErrNotRunning) {
 		return err
 	}
-	held, heldErr := d.host.ports.held(c.record.tapPrefix())
+	held, heldErr := d.host.Ports.Held(c.Record.TapPrefix())
 	if held != "" || heldErr != nil {
 		return errors.Join(fmt.Errorf("%w, but a process has the NIC %s, so the guest's NICs are left as they are: "+
 			"put the VMM's socket where the daemon sees it, such as /run", err, held), heldErr)
 	}
-	return errors.Join(err, d.remove(c.record), d.host.shares.PrepareExport(c.record.Export))
+	return errors.Join(err, d.remove(c.Record), d.host.Shares.PrepareExport(c.Record.Export))
 }
 
 // removeMissing stops guests whose record is gone, and removes everything of them once
 // they have stopped.
 func (d *daemon) removeMissing(present map[string]bool) {
 	for _, g := range d.all() {
-		if present[g.record.Name] {
+		if present[g.Record.Name] {
 			continue
 		}
 		select {
-		case <-g.done:
-			if err := errors.Join(d.remove(g.record), d.host.shares.CloseExport(g.record.Export)); err != nil {
-				d.config.Logger.Warn("remove guest", "guest", g.record.Name, "error", err)
+		case <-g.Done:
+			if err := errors.Join(d.remove(g.Record), d.host.Shares.CloseExport(g.Record.Export)); err != nil {
+				d.config.Logger.Warn("remove guest", "guest", g.Record.Name, "error", err)
 				continue
 			}
-			if g.record.Credentials != "" {
-				d.logEnrollment("revoke the certificates of a guest that was removed", g.record.Name, removeRecord(d.config.StateDir, g.record.Name))
+			if g.Record.Credentials != "" {
+				d.credentials.Remove(g.Record.Name)
 			}
-			d.forget(g.record.Name)
+			d.forget(g.Record.Name)
 		default:
-			g.stop(errRemoved) // the next scan removes it
+			g.Stop(guestrun.ErrRemoved) // the next scan removes it
 		}
 	}
 }
@@ -184,25 +188,23 @@ func (d *daemon) forget(name string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.guests, name)
-	d.logs.forget(name)
-	d.host.ports.dropped.forget(name)
-	for _, b := range []*budgets{&d.rates, &d.renewals, &d.refusals} {
-		b.forget(name)
-	}
+	d.logs.Forget(name)
+	d.host.Ports.ForgetDrops(name)
+	d.api.Forget(name)
 }
 
 // remove removes what the host has of a guest that is gone.
-func (d *daemon) remove(r GuestRecord) error {
-	err := errors.Join(d.host.ports.retirePrefixed(r.tapPrefix(), r.vlanPrefix()), d.host.segments.RemoveGuest(r.Name),
-		d.host.shares.RemoveGuest(r.Tenant, r.Name, r.Export))
+func (d *daemon) remove(r record.Guest) error {
+	err := errors.Join(d.host.Ports.RetirePrefixed(r.TapPrefix(), r.VlanPrefix()), d.host.Segments.RemoveGuest(r.Name),
+		d.host.Shares.RemoveGuest(r.Tenant, r.Name, r.Export))
 	for _, n := range r.NICs {
 		if n.TAP != "" {
-			err = errors.Join(err, d.host.ports.unguardOwn(n.TAP))
+			err = errors.Join(err, d.host.Ports.UnguardOwn(n.TAP))
 		}
 	}
-	err = errors.Join(err, d.host.own.forget(r.Name))
+	err = errors.Join(err, d.host.Own.Forget(r.Name))
 	if t := d.tenant(r.Tenant); t != nil {
-		t.releaseAll(r.Name)
+		t.ReleaseAll(r.Name)
 	}
 	return err
 }
@@ -213,9 +215,9 @@ func (d *daemon) deleteOrphans() {
 	records, unread := d.records()
 	var known []string
 	for _, r := range records {
-		known = append(known, r.tapPrefix(), r.vlanPrefix())
+		known = append(known, r.TapPrefix(), r.VlanPrefix())
 	}
-	orphans, err := orphans(known)
+	orphans, err := ports.Orphans(known)
 	switch {
 	case err != nil:
 		d.config.Logger.Warn("look for orphans", "error", err)
@@ -223,7 +225,7 @@ func (d *daemon) deleteOrphans() {
 		d.config.Logger.Error("ports of unknown guests are left as they are: a guest's record cannot be read", "ports", orphans, "error", unread)
 	default:
 		for _, name := range orphans {
-			d.config.Logger.Info("delete orphan", "port", name, "error", d.host.ports.retire(name))
+			d.config.Logger.Info("delete orphan", "port", name, "error", d.host.Ports.Retire(name))
 		}
 	}
 }
@@ -242,22 +244,28 @@ func (d *daemon) closeOtherExports() {
 		}
 	}
 	if err == nil {
-		err = d.host.shares.CloseOtherExports(exports)
+		err = d.host.Shares.CloseOtherExports(exports)
 	}
 	if err != nil {
 		d.config.Logger.Warn("close exports of guests that are gone: none is closed", "error", err)
 	}
 }
 
+// warnOfExpiry logs which certificates expire soon.
+func (d *daemon) warnOfExpiry(now time.Time) {
+	records, _ := d.records()
+	d.credentials.WarnOfExpiry(records, now)
+}
+
 // records returns the records that can be read. The error says which cannot.
-func (d *daemon) records() (all []GuestRecord, err error) {
-	names, err := guestNames(d.config.StateDir)
+func (d *daemon) records() (all []record.Guest, err error) {
+	names, err := record.Names(d.config.StateDir)
 	for _, name := range names {
-		r, readErr := readRecord(d.config.StateDir, name, d.policy().Guests)
+		r, readErr := record.Read(d.config.StateDir, name, d.policy().Guests)
 		switch {
 		case readErr == nil:
 			all = append(all, r)
-		case !errors.Is(readErr, ErrNoRecord):
+		case !errors.Is(readErr, record.ErrNoRecord):
 			err = errors.Join(err, readErr)
 		}
 	}
@@ -265,7 +273,7 @@ func (d *daemon) records() (all []GuestRecord, err error) {
 }
 
 // logRecords returns the records that can be read, and logs which cannot.
-func (d *daemon) logRecords() []GuestRecord {
+func (d *daemon) logRecords() []record.Guest {
 	all, err := d.records()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) { // without the directory there was no guest yet
 		d.config.Logger.Error("what these guests have is left as it is", "error", err)

@@ -11,6 +11,8 @@ import (
 	"os"
 	"time"
 
+	"unnest/internal/hostd/api"
+	"unnest/internal/hostd/contain"
 	"unnest/internal/hostd/status"
 )
 
@@ -31,7 +33,7 @@ func (d *daemon) handler() http.Handler {
 	})
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		s := status.Status{Version: Version(), Protocol: protocol, Since: d.since}
+		s := status.Status{Version: api.Version(), Protocol: api.Protocol, Since: d.since}
 		if fromRoot(r) {
 			s = d.status(r.Context())
 		}
@@ -42,13 +44,13 @@ func (d *daemon) handler() http.Handler {
 			http.Error(w, "want the unix socket", http.StatusForbidden)
 			return
 		}
-		d.closeRefused()
+		d.api.CloseRefused()
 		w.WriteHeader(http.StatusNoContent)
 	})
 	mux.Handle("GET /metrics", d.metrics.Handler())
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if d.host.contain(r.URL.Path, func() error { mux.ServeHTTP(w, r); return nil }) != nil {
-			http.Error(w, errPanic.Error(), http.StatusInternalServerError)
+		if d.host.Panics.Contain(r.URL.Path, func() error { mux.ServeHTTP(w, r); return nil }) != nil {
+			http.Error(w, contain.ErrPanic.Error(), http.StatusInternalServerError)
 		}
 	})
 }

@@ -32,6 +32,7 @@ import (
 	"unnest/internal/hostd/configfile"
 	"unnest/internal/hostd/ipam"
 	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/record"
 	"unnest/internal/netdev/share"
 	"unnest/internal/vmm/qemu"
 	"unnest/internal/vmm/qmp"
@@ -95,6 +96,14 @@ func testPolicy() policy.Policy {
 	}
 }
 
+var fingerprint = strings.Repeat("0a", 32)
+
+func goodRecord() record.Guest {
+	return record.Guest{
+		Name: "node1", Tenant: "default", Index: 1, PID: 42, QMP: "/run/x/hostd.qmp", Ports: []string{"rp1", "rp2"}, CertificateSHA256: fingerprint,
+	}
+}
+
 // lab is a network namespace with the bridges br0 and br1, for a daemon and real QEMUs.
 // The machines are paused: no firmware and no system answers an unplug request. A reset
 // makes a paused machine give up the devices that it was asked for.
@@ -110,7 +119,7 @@ type lab struct {
 // machine is one QEMU.
 type machine struct {
 	lab    *lab
-	record GuestRecord
+	record record.Guest
 	config *tls.Config // the guest's
 	qemu   *exec.Cmd
 	more   []string    // of its options
@@ -256,8 +265,8 @@ func (l *lab) boot(index, slots int, more ...string) *machine {
 	l.t.Helper()
 	name := fmt.Sprintf("node%d", index)
 	config, credentials := issue(l.t, l.dir, name)
-	dir := filepath.Dir(RecordPath(l.dir, name))
-	m := &machine{lab: l, config: config, more: more, record: GuestRecord{
+	dir := filepath.Dir(record.Path(l.dir, name))
+	m := &machine{lab: l, config: config, more: more, record: record.Guest{
 		Name: name, Tenant: "default", Index: index, QMP: filepath.Join(dir, "hostd.qmp"),
 		Ports: qemu.Ports(slots), CertificateSHA256: credentials.Fingerprint,
 	}}
@@ -269,7 +278,7 @@ func (l *lab) boot(index, slots int, more ...string) *machine {
 
 func (m *machine) write() {
 	m.lab.t.Helper()
-	m.lab.check(WriteRecord(m.lab.dir, m.record))
+	m.lab.check(record.Write(m.lab.dir, m.record))
 }
 
 func (m *machine) boot() {

@@ -20,6 +20,7 @@ import (
 
 	"unnest/internal/hostapi/hostdpb"
 	"unnest/internal/hostapi/segment"
+	"unnest/internal/hostd/record"
 )
 
 // spoiled is a state of the host in which a daemon cannot recover something.
@@ -34,7 +35,7 @@ type spoiled struct {
 // spoilings are such states for a guest.
 var spoilings = []spoiled{
 	{"damaged record", "", func(l *lab, m *machine) {
-		l.check(os.WriteFile(RecordPath(l.dir, m.record.Name), []byte("{"), 0o600))
+		l.check(os.WriteFile(record.Path(l.dir, m.record.Name), []byte("{"), 0o600))
 	}, func(_ *lab, m *machine) { m.write() }, "read guest record"},
 	{"hidden socket", "", func(l *lab, m *machine) { l.check(os.Rename(m.record.QMP, m.record.QMP+".away")) },
 		func(l *lab, m *machine) { l.check(os.Rename(m.record.QMP+".away", m.record.QMP)) }, "left as"},

@@ -15,6 +15,8 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/record"
+	"unnest/internal/hostd/statefile"
 	"unnest/internal/hostd/status"
 	"unnest/internal/netdev/tap"
 	"unnest/internal/vmm"
@@ -24,8 +26,8 @@ import (
 // opened its TAP, own1 of node1, by name.
 func (m *machine) configure(keys string) string {
 	m.lab.t.Helper()
-	certificate := GuestRecord{Name: m.record.Name, CertificateSHA256: m.record.CertificateSHA256}
-	m.lab.check(writeJSON(RecordPath(m.lab.dir, m.record.Name), certificate))
+	certificate := record.Guest{Name: m.record.Name, CertificateSHA256: m.record.CertificateSHA256}
+	m.lab.check(statefile.Write(record.Path(m.lab.dir, m.record.Name), certificate))
 	return fmt.Sprintf("  - {name: %s, tenant: default, index: %d, qmp: %s, pool: 0, %s}\n", m.record.Name, m.record.Index, m.record.QMP, keys)
 }
 
@@ -180,7 +182,7 @@ func TestOwnNICsOfUnenrolledGuests(t *testing.T) {
 	d, log := testDaemon(t, l.dir)
 	fake := newFakeVMM(0)
 	fake.own = []vmm.NIC{{TAP: "own1", MAC: "52:54:00:00:00:01"}}
-	d.host.dial = func(_ context.Context, r GuestRecord) (vmm.VMM, error) {
+	d.host.Dial = func(_ context.Context, r record.Guest) (vmm.VMM, error) {
 		if r.Name == "node1" {
 			return fake, nil
 		}

@@ -16,6 +16,7 @@ import (
 	"unnest/internal/hostapi/hostdpb"
 	"unnest/internal/hostapi/identity"
 	"unnest/internal/hostd/configfile"
+	"unnest/internal/hostd/credentials"
 )
 
 const policyConfig = `listen: 127.0.0.1:7443
@@ -38,7 +39,7 @@ func (l *lab) enrollPolicy(tenant string) string {
 	p, err := configfile.Read(filepath.Join(l.dir, "hostd.yaml"))
 	l.check(err)
 	out := filepath.Join(l.t.TempDir(), tenant)
-	l.check(EnrollPolicy(l.dir, p, tenant, out))
+	l.check(credentials.EnrollPolicy(l.dir, p, tenant, out))
 	return out
 }
 
@@ -180,8 +181,8 @@ func TestPolicyRights(t *testing.T) {
 	m := l.boot(1, 4)
 	l.serve(patience)
 	nic := m.attachAllocated("c1")
-	credentials := l.enrollPolicy("default")
-	s := l.policyClient(credentials)
+	given := l.enrollPolicy("default")
+	s := l.policyClient(given)
 	l.mustApply(s, 1, 1, &hostdpb.ApplyRequest{Pod: policyOf("web/a", nic, "10.9.0.0/24")})
 	want := l.ingressOf("u1n1-1")
 
@@ -192,7 +193,7 @@ func TestPolicyRights(t *testing.T) {
 	if _, err := apply(guest, &hostdpb.ApplyRequest{Pod: policyOf("web/a", nic)}); grpcstatus.Code(err) != codes.Unauthenticated {
 		t.Errorf("a guest sets a policy: got %v, want unauthenticated", err)
 	}
-	config, err := identity.ClientConfig(credentials)
+	config, err := identity.ClientConfig(given)
 	l.check(err)
 	config.ServerName = "127.0.0.1"
 	if _, err := dial(t, l.addr, config, l.inside()).ListNICs(t.Context(), &hostdpb.ListNICsRequest{}); grpcstatus.Code(err) != codes.Unauthenticated {
@@ -202,7 +203,7 @@ func TestPolicyRights(t *testing.T) {
 		t.Errorf("the rules became\n%s\nwant\n%s", got, want)
 	}
 
-	newer := l.policyClient(credentials)
+	newer := l.policyClient(given)
 	l.mustApply(newer, 1, 1, &hostdpb.ApplyRequest{Pod: policyOf("web/a", nic, "10.9.0.0/25")})
 	if _, err := apply(s); grpcstatus.Code(err) != codes.Aborted {
 		t.Errorf("a superseded stream commits: got %v, want aborted", err)
@@ -211,67 +212,16 @@ func TestPolicyRights(t *testing.T) {
 	if _, err := newer.Recv(); err == nil {
 		t.Error("the stream of superseded credentials goes on")
 	}
-	if _, err := apply(l.policyClient(credentials)); grpcstatus.Code(err) != codes.Unauthenticated {
+	if _, err := apply(l.policyClient(given)); grpcstatus.Code(err) != codes.Unauthenticated {
 		t.Errorf("superseded credentials: got %v, want unauthenticated", err)
 	}
 	last := l.policyClient(again)
 	l.mustApply(last, 1, 1, &hostdpb.ApplyRequest{Pod: policyOf("web/a", nic, "10.9.0.0/25")})
-	l.check(RevokePolicy(t.Context(), l.dir, "default"))
+	l.check(credentials.RevokePolicy(t.Context(), l.dir, "default"))
 	if _, err := last.Recv(); err == nil {
 		t.Error("the stream of revoked credentials goes on")
 	}
 	l.wantIngress("revoked", "u1n1-1", true, 1)
-}
-
-// A request that is not as described changes nothing, and names what is wrong.
-func TestPolicyRefused(t *testing.T) {
-	service := func(p hostdpb.Protocol, first, last uint32) *hostdpb.PodPolicy {
-		return &hostdpb.PodPolicy{Pod: "a", Ingress: &hostdpb.PolicyDirection{Allow: []*hostdpb.PolicyRule{{
-			Peers: []string{"0.0.0.0/0"}, Services: []*hostdpb.PolicyService{{Protocol: p, First: first, Last: last}},
-		}}}}
-	}
-	for want, r := range map[string]*hostdpb.ApplyRequest{
-		`pod "":`:                 {Pod: &hostdpb.PodPolicy{}},
-		`pod "a b":`:              {Pod: &hostdpb.PodPolicy{Pod: "a b"}},
-		`address "10.0.0.1/8"`:    {Pod: &hostdpb.PodPolicy{Pod: "a", Addresses: []string{"10.0.0.1/8"}}},
-		"17 addresses":            {Pod: &hostdpb.PodPolicy{Pod: "a", Addresses: make([]string, 17)}},
-		`peer "10.0.0.1"`:         {Pod: policyOf("a", nil, "10.0.0.1")},
-		"ports 2 to 1":            {Pod: service(hostdpb.Protocol_PROTOCOL_TCP, 2, 1)},
-		"ports 1 to 65536":        {Pod: service(hostdpb.Protocol_PROTOCOL_TCP, 1, 65536)},
-		"protocol 0":              {Pod: service(0, 1, 2)},
-		`more of pod "a"`:         {More: &hostdpb.PodPolicy{Pod: "a"}},
-		"16385 pods with 0 peers": {Pod: &hostdpb.PodPolicy{Pod: "a"}},
-	} {
-		s := staging{pods: map[string]podPolicy{}}
-		if strings.HasPrefix(want, "16385") {
-			for i := range maxPolicyPods {
-				s.pods[fmt.Sprint(i)] = podPolicy{}
-			}
-		}
-		if err := s.add(r); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want an error with %s", err, want)
-		}
-	}
-}
-
-// Peers of a stream are counted as they come, are replaced and go.
-func TestPolicyPeersAreCounted(t *testing.T) {
-	s := staging{pods: map[string]podPolicy{}}
-	for i, step := range []struct {
-		r    *hostdpb.ApplyRequest
-		want int
-	}{
-		{&hostdpb.ApplyRequest{Pod: policyOf("a", nil, "10.0.0.1/32", "10.0.0.2/32")}, 3},
-		{&hostdpb.ApplyRequest{More: policyOf("a", nil, "10.0.0.3/32")}, 5},
-		{&hostdpb.ApplyRequest{Pod: policyOf("b", nil, "10.0.0.0/8", "10.0.0.1/32")}, 7},
-		{&hostdpb.ApplyRequest{Pod: policyOf("a", nil, "10.0.0.1/32")}, 4},
-		{&hostdpb.ApplyRequest{Remove: "b"}, 2},
-		{&hostdpb.ApplyRequest{Remove: "b"}, 2},
-	} {
-		if err := s.add(step.r); err != nil || s.peers != step.want {
-			t.Errorf("step %d: %d peers, error %v, want %d", i, s.peers, err, step.want)
-		}
-	}
 }
 
 // A damaged file lets no pod do anything, and is replaced by the next commit.
@@ -279,7 +229,7 @@ func TestDamagedPolicies(t *testing.T) {
 	l := policyLab(t)
 	l.configure(strings.Replace(policyConfig, "required", "optional", 1))
 	l.check(os.MkdirAll(filepath.Join(l.dir, "policies"), 0o700))
-	l.check(os.WriteFile(policiesPath(l.dir, "default"), []byte(`{"web/a":{"addr`), 0o600))
+	l.check(os.WriteFile(filepath.Join(l.dir, "policies", "default.json"), []byte(`{"web/a":{"addr`), 0o600))
 	m := l.boot(1, 4)
 	l.serve(patience)
 	l.wantSaid("read policies")

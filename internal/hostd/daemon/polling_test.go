@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"unnest/internal/hostd/record"
 	"unnest/internal/netdev/tap"
 )
 
@@ -44,7 +45,7 @@ func TestVHostPoll(t *testing.T) {
 	l := newLab(t)
 	m := l.boot(1, 2)
 	m.record.VHostPoll = pollsFor
-	l.check(WriteRecord(l.dir, m.record))
+	l.check(record.Write(l.dir, m.record))
 	const tenants = "listen: 127.0.0.1:7443\ntenants: [{name: default, bridge: br0, mtu: 1400, ranges: [{subnet: 10.9.0.0/24}]%s}]\n"
 	l.configure(strings.Replace(tenants, "%s", "", 1))
 	l.serve(patience)
@@ -63,6 +64,6 @@ func TestVHostPoll(t *testing.T) {
 		t.Errorf("left are %q", taps)
 	}
 	m.record.VHostPoll = 0
-	l.check(WriteRecord(l.dir, m.record))
+	l.check(record.Write(l.dir, m.record))
 	l.eventually("the guest gets a NIC without polling", func() bool { _, err := m.attach("c1"); return err == nil })
 }

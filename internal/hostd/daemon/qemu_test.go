@@ -182,7 +182,7 @@ func TestVMMHangs(t *testing.T) {
 	if _, err := m.attach("c1"); status.Code(err) != codes.DeadlineExceeded {
 		t.Errorf("attach got %v, want DeadlineExceeded", err)
 	}
-	if took := time.Since(begin); took > 12*vmmTime {
+	if took := time.Since(begin); took > time.Minute {
 		t.Errorf("attach took %v", took)
 	}
 	l.wantTAPs()

@@ -11,6 +11,7 @@ import (
 	"unnest/internal/hostd/metrics"
 	"unnest/internal/hostd/policy"
 	"unnest/internal/hostd/status"
+	"unnest/internal/hostd/tenant"
 )
 
 // Change is what the configuration file says by now, or why it cannot be used.
@@ -27,7 +28,7 @@ func (d *daemon) followChanges(ctx context.Context) {
 	for {
 		select {
 		case c := <-d.config.Changes:
-			d.host.try("reload", func() { d.reload(ctx, &wg, c) })
+			d.host.Panics.Try("reload", func() { d.reload(ctx, &wg, c) })
 		case <-ctx.Done():
 			return
 		}
@@ -68,12 +69,12 @@ func (d *daemon) change(ctx context.Context, wg *sync.WaitGroup, next policy.Pol
 	if err := checkPolling(next); err != nil {
 		return err
 	}
-	made := map[string]*tenant{}
+	made := map[string]*tenant.Tenant{}
 	for _, p := range next.Tenants {
 		t := d.tenant(p.Name)
 		if t == nil {
 			var err error
-			if t, err = newTenant(p, d.config.StateDir, d.config.Logger, d.host.try); err != nil {
+			if t, err = tenant.New(p, d.config.StateDir, d.config.Logger, d.host.Panics.Try); err != nil {
 				return err
 			}
 		}
@@ -82,20 +83,20 @@ func (d *daemon) change(ctx context.Context, wg *sync.WaitGroup, next policy.Pol
 	if err := d.changeNetworks(ctx, wg, next); err != nil {
 		return err
 	}
-	opened, err := d.host.ports.policies.configure(next.Tenants)
+	opened, err := d.host.Ports.Policies.Configure(next.Tenants)
 	if err != nil {
 		return err
 	}
 	if opened {
-		t := d.host.ports.policies.filter()
+		t := d.host.Ports.Policies.Filter()
 		wg.Go(func() { d.watchFilter(ctx, metrics.Isolation, t.Watch) })
 	}
 	for _, p := range next.Tenants {
-		made[p.Name].changed.Store(&p)
+		made[p.Name].Change(p)
 	}
 	d.setTenants(made)
 	d.current.Store(&next)
-	d.rates.reset() // the limits may have changed
+	d.api.ResetRates() // the limits may have changed
 	d.warnOfBridges()
 	return nil
 }
@@ -105,7 +106,7 @@ func (d *daemon) changeNetworks(ctx context.Context, wg *sync.WaitGroup, next po
 	if all == nil || reflect.DeepEqual(all, networks(d.policy())) {
 		return nil
 	}
-	if f := d.host.networks.Load(); f != nil {
+	if f := d.networks.Load(); f != nil {
 		return f.Ensure(all)
 	}
 	f, err := d.openNetworks(all)
@@ -137,13 +138,13 @@ func (d *daemon) setReloaded(c status.Configuration) {
 }
 
 // tenant returns the tenant with a name, nil if there is none.
-func (d *daemon) tenant(name string) *tenant {
+func (d *daemon) tenant(name string) *tenant.Tenant {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.tenants[name]
 }
 
-func (d *daemon) allTenants() (all []*tenant) {
+func (d *daemon) allTenants() (all []*tenant.Tenant) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, t := range d.tenants {
@@ -152,7 +153,7 @@ func (d *daemon) allTenants() (all []*tenant) {
 	return all
 }
 
-func (d *daemon) setTenants(all map[string]*tenant) {
+func (d *daemon) setTenants(all map[string]*tenant.Tenant) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.tenants = all

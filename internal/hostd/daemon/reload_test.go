@@ -11,8 +11,6 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/policy"
 	"unnest/internal/hostd/status"
 )
 
@@ -114,19 +112,5 @@ func TestReloadFails(t *testing.T) {
 		if got := log.with("level=ERROR"); len(got) != lines+1 || d.configuration().Error == "" {
 			t.Errorf("got %q, status %+v, want one line", got, d.configuration())
 		}
-	}
-}
-
-// A limit that a reload has changed holds for the guests that are connected.
-func TestReloadLimits(t *testing.T) {
-	g, _ := fakeGuest(t)
-	changed := g.tenant.Tenant
-	changed.Limits.NICs = 2
-	if err := g.tenant.admit("node1/c1/eth0", attachment.Record{}, 1); !errors.Is(err, policy.ErrLimit) {
-		t.Errorf("got %v, want the limit of 1", err)
-	}
-	g.tenant.changed.Store(&changed)
-	if err := g.tenant.admit("node1/c1/eth0", attachment.Record{}, 1); err != nil {
-		t.Errorf("with a limit of 2: %v", err)
 	}
 }

@@ -16,6 +16,8 @@ import (
 	"unnest/internal/hostapi/identity"
 	"unnest/internal/hostapi/identity/identitytest"
 	"unnest/internal/hostd/certificates"
+	"unnest/internal/hostd/record"
+	"unnest/internal/hostd/statefile"
 )
 
 // renewing is a guest with a certificate, and a daemon in this process.
@@ -80,7 +82,7 @@ func (r *renewing) want(when string, client hostdpb.HostDaemonClient, words stri
 // later makes the graces of the guest's certificates end.
 func (r *renewing) later() {
 	r.t.Helper()
-	path := certificatesPath(r.dir, "node1")
+	path := record.CertificatesPath(r.dir, "node1")
 	content, err := os.ReadFile(path)
 	if err != nil {
 		r.t.Fatal(err)
@@ -94,7 +96,7 @@ func (r *renewing) later() {
 			s.Certificates[i].Until = time.Now()
 		}
 	}
-	if err := writeJSON(path, s); err != nil {
+	if err := statefile.Write(path, s); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -111,8 +113,7 @@ func TestRenew(t *testing.T) {
 	if _, err := r.renew(old); grpcstatus.Code(err) != codes.FailedPrecondition {
 		t.Errorf("renewal of the superseded certificate: got %v", err)
 	}
-	d, _ := testDaemon(t, r.dir) // as after a restart
-	if got := d.certificatesOf(mustRecord(t, r.dir)); len(got.Certificates) != 2 || got.Certificates[0].Until.IsZero() || got.Certificates[1].Unused {
+	if got := mustCertificates(t, r.dir); len(got.Certificates) != 2 || got.Certificates[0].Until.IsZero() || got.Certificates[1].Unused {
 		t.Errorf("after a restart: %+v", got)
 	}
 	r.later()
@@ -131,13 +132,23 @@ func TestRenew(t *testing.T) {
 	}
 }
 
-func mustRecord(t *testing.T, dir string) GuestRecord {
+func mustRecord(t *testing.T, dir string) record.Guest {
 	t.Helper()
-	r, err := readRecord(dir, "node1", nil)
+	r, err := record.Read(dir, "node1", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// mustCertificates returns the certificates of node1, as the next daemon reads them.
+func mustCertificates(t *testing.T, dir string) certificates.Set {
+	t.Helper()
+	s, err := record.Certificates(dir, mustRecord(t, dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
 // A guest asks for a certificate of more than it has. The requests are in package identity;
@@ -145,12 +156,12 @@ func mustRecord(t *testing.T, dir string) GuestRecord {
 func TestHostileRenewal(t *testing.T) {
 	r := newRenewing(t)
 	client := r.dial(r.first)
-	for _, request := range [][]byte{nil, []byte("garbage"), make([]byte, maxRequest/2)} {
+	for _, request := range [][]byte{nil, []byte("garbage"), make([]byte, 32<<10)} {
 		if _, err := client.Renew(t.Context(), &hostdpb.RenewRequest{CertificateRequest: request}); grpcstatus.Code(err) != codes.InvalidArgument {
 			t.Errorf("%d bytes: got %v, want InvalidArgument", len(request), err)
 		}
 	}
-	if _, err := os.Stat(certificatesPath(r.dir, "node1")); err == nil {
+	if _, err := os.Stat(record.CertificatesPath(r.dir, "node1")); err == nil {
 		t.Error("a request that was refused has issued a certificate")
 	}
 	next := r.mustRenew(client)
@@ -171,7 +182,7 @@ func TestHostileRenewal(t *testing.T) {
 func TestRenewalsAreLimited(t *testing.T) {
 	r := newRenewing(t)
 	client := r.dial(r.first)
-	for range renewalBurst {
+	for range 4 {
 		if _, err := r.renew(client); err != nil {
 			t.Fatal(err)
 		}
@@ -179,7 +190,7 @@ func TestRenewalsAreLimited(t *testing.T) {
 	if _, err := r.renew(client); grpcstatus.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "too often") {
 		t.Errorf("got %v, want ResourceExhausted", err)
 	}
-	s := r.daemon.certificatesOf(mustRecord(t, r.dir))
+	s := mustCertificates(t, r.dir)
 	if n := len(s.Certificates); n != certificates.Live {
 		t.Errorf("the guest has %d certificates, want %d", n, certificates.Live)
 	}
@@ -197,6 +208,7 @@ func TestSupersededCertificatesAreLimited(t *testing.T) {
 	next := r.dial(r.mustRenew(old))
 	r.want("new", next, "VMM")
 	r.later()
+	const refusalBurst, refusalRate = 10, 1 // of package api
 	refused, begin := 0, time.Now()
 	for range 500 {
 		if _, err := old.Status(t.Context(), &hostdpb.StatusRequest{}); grpcstatus.Code(err) == codes.Unauthenticated {
@@ -248,7 +260,7 @@ func TestConnectionsOfRenewedGuest(t *testing.T) {
 func TestDamagedCertificates(t *testing.T) {
 	r := newRenewing(t)
 	r.mustRenew(r.dial(r.first))
-	if err := os.WriteFile(certificatesPath(r.dir, "node1"), []byte("{"), 0o600); err != nil {
+	if err := os.WriteFile(record.CertificatesPath(r.dir, "node1"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	_, err := r.dial(r.first).Status(t.Context(), &hostdpb.StatusRequest{})

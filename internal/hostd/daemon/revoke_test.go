@@ -14,14 +14,14 @@ import (
 	"unnest/internal/hostapi/hostdpb"
 	"unnest/internal/hostapi/identity"
 	"unnest/internal/hostd/certificates"
+	"unnest/internal/hostd/credentials"
 	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/record"
 )
 
 // open is how many connections with certificates there are.
 func (r *renewing) open() int {
-	r.daemon.served.mu.Lock()
-	defer r.daemon.served.mu.Unlock()
-	return len(r.daemon.served.open)
+	return r.daemon.api.Connections()
 }
 
 // A revoked certificate ends its connections at once, cannot be renewed, and stays revoked
@@ -36,7 +36,7 @@ func TestRevoke(t *testing.T) {
 	if r.open() != 2 {
 		t.Fatalf("%d connections, want 2", r.open())
 	}
-	revoked, err := Revoke(t.Context(), r.dir, "node1", "")
+	revoked, err := credentials.Revoke(t.Context(), r.dir, "node1", "")
 	if err != nil || len(revoked) != 2 {
 		t.Fatalf("revoked %v, error %v; want two certificates", revoked, err)
 	}
@@ -54,11 +54,11 @@ func TestRevoke(t *testing.T) {
 	if _, err := dial(t, address, r.first).Status(t.Context(), &hostdpb.StatusRequest{}); grpcstatus.Code(err) != codes.Unauthenticated {
 		t.Errorf("after a restart: got %v", err)
 	}
-	if got, err := Revoke(t.Context(), r.dir, "node1", ""); err != nil || len(got) != 0 {
+	if got, err := credentials.Revoke(t.Context(), r.dir, "node1", ""); err != nil || len(got) != 0 {
 		t.Errorf("a second time: revoked %v, error %v", got, err)
 	}
 	out := t.TempDir()
-	if err := Enroll(r.dir, policy.Policy{}, "node1", out); err != nil {
+	if err := credentials.Enroll(r.dir, policy.Policy{}, "node1", out); err != nil {
 		t.Fatal(err)
 	}
 	config, err := identity.ClientConfig(out)
@@ -73,13 +73,13 @@ func TestRevoke(t *testing.T) {
 // connections to end all the time.
 func TestRevokedClientLearnsWhy(t *testing.T) {
 	r := newRenewing(t)
-	if _, err := Revoke(t.Context(), r.dir, "node1", ""); err != nil {
+	if _, err := credentials.Revoke(t.Context(), r.dir, "node1", ""); err != nil {
 		t.Fatal(err)
 	}
 	client := r.dial(r.first)
 	for range 3 {
 		r.want("revoked", client, "revoked on")
-		r.daemon.closeRefused()
+		r.daemon.api.CloseRefused()
 		if n := r.open(); n != 1 {
 			t.Fatalf("%d connections, want that of the refused client", n)
 		}
@@ -129,19 +129,19 @@ func TestRevokeSerial(t *testing.T) {
 	next := r.dial(config)
 	r.want("new", next, "VMM")
 	serial := identity.Serial(config.Certificates[0].Leaf)
-	if _, err := Revoke(t.Context(), r.dir, "node1", "beef"); !errors.Is(err, certificates.ErrNoSerial) {
+	if _, err := credentials.Revoke(t.Context(), r.dir, "node1", "beef"); !errors.Is(err, certificates.ErrNoSerial) {
 		t.Errorf("unknown serial: got %v", err)
 	}
-	if revoked, err := Revoke(t.Context(), r.dir, "node1", strings.ToUpper(serial)); err != nil || len(revoked) != 1 || revoked[0].Serial != serial {
+	if revoked, err := credentials.Revoke(t.Context(), r.dir, "node1", strings.ToUpper(serial)); err != nil || len(revoked) != 1 || revoked[0].Serial != serial {
 		t.Errorf("revoked %v, error %v", revoked, err)
 	}
 	r.eventuallyRefused(next, "revoked on")
 	r.want("the other", old, "VMM")
 	r.eventually(func() (bool, error) { return r.open() == 1, nil })
-	if _, err := Revoke(t.Context(), r.dir, "node2", ""); !errors.Is(err, ErrNoRecord) {
+	if _, err := credentials.Revoke(t.Context(), r.dir, "node2", ""); !errors.Is(err, record.ErrNoRecord) {
 		t.Errorf("no such guest: got %v", err)
 	}
-	if _, err := Revoke(t.Context(), r.dir, "../node1", ""); err == nil {
+	if _, err := credentials.Revoke(t.Context(), r.dir, "../node1", ""); err == nil {
 		t.Error("a path was accepted")
 	}
 }
@@ -152,7 +152,7 @@ func TestRevokeDuringRenewal(t *testing.T) {
 	client := r.dial(r.first)
 	r.want("before", client, "VMM")
 	renewed := make(chan error, 1)
-	if err := changeCertificates(r.dir, mustRecord(t, r.dir), func(s certificates.Set) (certificates.Set, error) {
+	if err := record.ChangeCertificates(r.dir, mustRecord(t, r.dir), func(s certificates.Set) (certificates.Set, error) {
 		go func() {
 			_, err := r.renew(client)
 			renewed <- err
@@ -168,7 +168,7 @@ func TestRevokeDuringRenewal(t *testing.T) {
 	if ended := grpcstatus.Code(err) == codes.Unavailable; !refused && !ended { // the daemon ends the connection, too
 		t.Errorf("the renewal got %v", err)
 	}
-	if set := r.daemon.certificatesOf(mustRecord(t, r.dir)); len(set.Certificates) != 1 || set.Certificates[0].State(time.Now()) != "revoked" {
+	if set := mustCertificates(t, r.dir); len(set.Certificates) != 1 || set.Certificates[0].State(time.Now()) != "revoked" {
 		t.Errorf("certificates are %+v", set)
 	}
 }
@@ -182,7 +182,7 @@ func TestEnrollOverFile(t *testing.T) {
 		if err := os.Symlink(outside+"/key", out+"/client.key"); err != nil {
 			t.Fatal(err)
 		}
-		if err := Enroll(state, configured, "node3", out); !errors.Is(err, os.ErrExist) {
+		if err := credentials.Enroll(state, configured, "node3", out); !errors.Is(err, os.ErrExist) {
 			t.Errorf("got %v", err)
 		}
 		left, err := os.ReadDir(out)
@@ -198,7 +198,7 @@ func TestEnroll(t *testing.T) {
 	_, c := issue(t, dir, "node1")
 	withRecord(t, dir, c)
 	before := mustRecord(t, dir)
-	if err := Enroll(dir, policy.Policy{}, "node1", t.TempDir()); err != nil {
+	if err := credentials.Enroll(dir, policy.Policy{}, "node1", t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
 	after := mustRecord(t, dir)
@@ -206,15 +206,15 @@ func TestEnroll(t *testing.T) {
 		t.Errorf("record is %+v", after)
 	}
 	after.CertificateSHA256, after.CertificateSerial, after.CertificateExpires = before.CertificateSHA256, before.CertificateSerial, before.CertificateExpires
-	if !after.same(before) {
+	if !after.Same(before) {
 		t.Errorf("more than the certificate has changed: %+v, was %+v", after, before)
 	}
 	configured := policy.Policy{Guests: []policy.Guest{{Name: "node3", Tenant: "default", Index: 3, QMP: "/q", Addresses: []netip.Addr{}}}}
-	if err := Enroll(dir, configured, "node3", t.TempDir()); err != nil {
+	if err := credentials.Enroll(dir, configured, "node3", t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"node2", "node3"} { // node3 has left the configuration
-		if err := Enroll(dir, policy.Policy{}, name, t.TempDir()); err == nil || !strings.Contains(err.Error(), "no such guest") || !strings.Contains(err.Error(), "--state") {
+		if err := credentials.Enroll(dir, policy.Policy{}, name, t.TempDir()); err == nil || !strings.Contains(err.Error(), "no such guest") || !strings.Contains(err.Error(), "--state") {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}

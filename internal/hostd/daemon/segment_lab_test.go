@@ -27,6 +27,7 @@ import (
 
 	"unnest/internal/hostapi/hostdpb"
 	"unnest/internal/hostapi/segment"
+	"unnest/internal/hostd/ports"
 	"unnest/internal/hostd/segments"
 	"unnest/internal/hostd/status"
 )
@@ -143,7 +144,7 @@ func (m *machine) fraction(id string) segment.Fraction {
 	for _, name := range m.lab.names(id) {
 		port, rest, _ := strings.Cut(name, ".")
 		number, _, _ := strings.Cut(rest, ".")
-		if f, err := strconv.Atoi(strings.TrimSuffix(number, "o")); err == nil && isPort(port, m.record.tapPrefix()) {
+		if f, err := strconv.Atoi(strings.TrimSuffix(number, "o")); err == nil && ports.IsPort(port, m.record.TapPrefix()) {
 			return segment.Fraction(f)
 		}
 	}

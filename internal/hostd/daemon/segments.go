@@ -9,6 +9,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"unnest/internal/hostd/guestrun"
+	"unnest/internal/hostd/ports"
+	"unnest/internal/hostd/record"
 	"unnest/internal/hostd/segments"
 	"unnest/internal/vmm/qemu"
 )
@@ -25,32 +28,32 @@ func (d *daemon) recover(ctx context.Context) error {
 	}
 	for _, r := range records {
 		if r.QMP != "" {
-			d.host.shares.Recover(ctx, r.Tenant, r.Name, r.process)
+			d.host.Shares.Recover(ctx, r.Tenant, r.Name, func(ctx context.Context) (int, error) { return guestrun.Process(ctx, r) })
 		}
 	}
 	return nil
 }
 
-func (d *daemon) recoverSegments(ctx context.Context, records []GuestRecord) error {
+func (d *daemon) recoverSegments(ctx context.Context, records []record.Guest) error {
 	var guests []segments.Guest
 	for _, r := range records {
 		guests = append(guests, segments.Guest{
 			Name: r.Name, Tenant: r.Tenant, Process: func(ctx context.Context) (int, error) { return d.process(ctx, r) },
-			OwnsPort: func(port string) bool { return isPort(port, r.tapPrefix()) },
+			OwnsPort: func(port string) bool { return ports.IsPort(port, r.TapPrefix()) },
 		})
 	}
-	return d.host.segments.Recover(ctx, d.policy().Tenant, guests)
+	return d.host.Segments.Recover(ctx, d.policy().Tenant, guests)
 }
 
 // process returns the ID of a VMM's process. A VMM that is connected takes no further
 // connection to ask it.
-func (d *daemon) process(ctx context.Context, r GuestRecord) (int, error) {
-	if g := d.known(r.Name); g != nil && g.record.same(r) {
-		if pid := g.pid.Load(); pid > 0 {
-			return int(pid), nil
+func (d *daemon) process(ctx context.Context, r record.Guest) (int, error) {
+	if g := d.known(r.Name); g != nil && g.Record.Same(r) {
+		if pid := g.ProcessID(); pid > 0 {
+			return pid, nil
 		}
 	}
-	return r.process(ctx)
+	return guestrun.Process(ctx, r)
 }
 
 // followSegments announces the members of the segments until ctx ends, and tries again to
@@ -60,27 +63,27 @@ func (d *daemon) followSegments(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	for wait(ctx, segments.AnnounceInterval) {
-		for _, tenant := range d.host.segments.Tenants() {
+		for _, tenant := range d.host.Segments.Tenants() {
 			running.Go(func() { d.announceSegments(ctx, tenant) })
 		}
-		running.Go(func() { d.host.try("take over segments", func() { d.recoverLeft(ctx) }) })
+		running.Go(func() { d.host.Panics.Try("take over segments", func() { d.recoverLeft(ctx) }) })
 		d.beat(&d.announced)
 	}
 }
 
 func (d *daemon) announceSegments(ctx context.Context, tenant string) {
 	var names []string
-	d.host.try("announce segments", func() { names = d.host.segments.Tick(tenant) })
+	d.host.Panics.Try("announce segments", func() { names = d.host.Segments.Tick(tenant) })
 	for _, g := range d.all() {
-		if slices.Contains(names, g.record.Name) {
-			go func() { _ = g.submit(ctx, g.repair) }() // if run has ended, nothing is to repair
+		if slices.Contains(names, g.Record.Name) {
+			go g.LookAgain(ctx)
 		}
 	}
 }
 
 // recoverLeft tries to take over segments that are left alone, unless it does so already.
 func (d *daemon) recoverLeft(ctx context.Context) {
-	if d.host.segments.Left() == 0 || !d.recovering.TryLock() {
+	if d.host.Segments.Left() == 0 || !d.recovering.TryLock() {
 		return
 	}
 	defer d.recovering.Unlock()
@@ -96,16 +99,16 @@ const exitTime = 200 * time.Millisecond
 
 // leaveSegments removes the endpoints of a guest whose run has ended, if its VMM has
 // ended: the other guests do not have to wait for the next scan. ctx is the run's.
-func (d *daemon) leaveSegments(ctx context.Context, g *guest) {
-	if ctx.Err() != nil || g.record.QMP == "" || !d.host.segments.Has(g.record.Name) {
+func (d *daemon) leaveSegments(ctx context.Context, g *guestrun.Guest) {
+	if ctx.Err() != nil || g.Record.QMP == "" || !d.host.Segments.Has(g.Record.Name) {
 		return
 	}
-	pid, err := qemu.PID(ctx, g.record.QMP)
-	if err == nil && !exits(pid, exitTime) || err != nil && !notListening(err) {
+	pid, err := qemu.PID(ctx, g.Record.QMP)
+	if err == nil && !exits(pid, exitTime) || err != nil && !guestrun.NotListening(err) {
 		return
 	}
-	if err := d.host.segments.RemoveGuest(g.record.Name); err != nil {
-		g.log.Warn("leave segments", "error", err)
+	if err := d.host.Segments.RemoveGuest(g.Record.Name); err != nil {
+		d.logs.Of(g.Record.Name).Warn("leave segments", "guest", g.Record.Name, "error", err)
 	}
 }
 

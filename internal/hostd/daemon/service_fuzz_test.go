@@ -25,6 +25,10 @@ import (
 
 	"unnest/internal/hostapi/hostdpb"
 	"unnest/internal/hostapi/identity"
+	"unnest/internal/hostd/api"
+	"unnest/internal/hostd/contain"
+	"unnest/internal/hostd/guestrun"
+	"unnest/internal/hostd/record"
 	"unnest/internal/vmm"
 )
 
@@ -33,7 +37,7 @@ import (
 type fuzzedDaemon struct {
 	*daemon
 	netns  ns.NetNS
-	caller client
+	caller api.Client
 	peer   *peer.Peer
 }
 
@@ -70,10 +74,10 @@ func newFuzzedDaemon(f *testing.F) *fuzzedDaemon {
 	}
 	r := goodRecord()
 	r.QMP, r.CertificateSHA256 = f.TempDir()+"/qmp", issued.Fingerprint
-	if err := WriteRecord(d.config.StateDir, r); err != nil {
+	if err := record.Write(d.config.StateDir, r); err != nil {
 		f.Fatal(err)
 	}
-	z := &fuzzedDaemon{daemon: d, netns: host, caller: client{record: r, tenant: d.tenants[r.Tenant]}}
+	z := &fuzzedDaemon{daemon: d, netns: host, caller: api.Client{Record: r, Tenant: d.tenants[r.Tenant]}}
 	z.peer = &peer.Peer{
 		Addr:     &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1)},
 		AuthInfo: credentials.TLSInfo{State: tls.ConnectionState{PeerCertificates: []*x509.Certificate{certificate}}},
@@ -96,11 +100,11 @@ func newFuzzedDaemon(f *testing.F) *fuzzedDaemon {
 // call has a handler serve a request, as gRPC does. It returns only the errors that no
 // request may cause.
 func (z *fuzzedDaemon) call(ctx context.Context, method grpc.MethodDesc, request []byte) error {
-	ctx = peer.NewContext(context.WithValue(ctx, callerKey{}, z.caller), z.peer)
+	ctx = peer.NewContext(api.WithCaller(ctx, z.caller), z.peer)
 	ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 	defer cancel()
-	_, err := method.Handler(z.daemon, ctx, func(m any) error { return proto.Unmarshal(request, m.(proto.Message)) }, nil)
-	if err != nil && strings.Contains(err.Error(), errPanic.Error()) {
+	_, err := method.Handler(z.daemon.api, ctx, func(m any) error { return proto.Unmarshal(request, m.(proto.Message)) }, nil)
+	if err != nil && strings.Contains(err.Error(), contain.ErrPanic.Error()) {
 		return err
 	}
 	return nil
@@ -109,13 +113,13 @@ func (z *fuzzedDaemon) call(ctx context.Context, method grpc.MethodDesc, request
 // serveAll serves the requests for the life of one guest, which it removes afterwards.
 func (z *fuzzedDaemon) serveAll(t *testing.T, requests []byte) error {
 	v := newFakeVMM(4)
-	z.host.dial = func(context.Context, GuestRecord) (vmm.VMM, error) { return v, nil }
+	z.host.Dial = func(context.Context, record.Guest) (vmm.VMM, error) { return v, nil }
 	var running sync.WaitGroup
 	life, end := context.WithCancelCause(t.Context())
-	z.launch = func(g *guest) {
+	z.launch = func(g *guestrun.Guest) {
 		var own context.Context
-		own, g.stop = context.WithCancelCause(life)
-		running.Go(func() { _ = z.netns.Do(func(ns.NetNS) error { g.run(own); return nil }) })
+		own, g.Stop = context.WithCancelCause(life)
+		running.Go(func() { _ = z.netns.Do(func(ns.NetNS) error { g.Run(own); return nil }) })
 	}
 	methods := hostdpb.HostDaemon_ServiceDesc.Methods
 	var err error
@@ -125,11 +129,11 @@ func (z *fuzzedDaemon) serveAll(t *testing.T, requests []byte) error {
 		err = z.call(life, method, requests[3:3+size])
 		requests = requests[3+size:]
 	}
-	end(errRemoved)
+	end(guestrun.ErrRemoved)
 	running.Wait()
 	v.end()
-	z.forget(z.caller.record.Name)
-	return errors.Join(err, z.daemon.remove(z.caller.record), z.host.segments.Close())
+	z.forget(z.caller.Record.Name)
+	return errors.Join(err, z.daemon.remove(z.caller.Record), z.host.Segments.Close())
 }
 
 // leftovers lists what no guest may leave behind.
@@ -141,18 +145,18 @@ func (z *fuzzedDaemon) leftovers() (left []string, err error) {
 		}
 	}
 	for name, t := range z.tenants {
-		if _, owned := t.stats(); owned > 0 {
+		if _, owned := t.Stats(); owned > 0 {
 			left = append(left, "attachments of "+name)
 		}
 	}
-	if n := len(z.host.segments.Status()); n > 0 {
+	if n := len(z.host.Segments.Status()); n > 0 {
 		left = append(left, "segments")
 	}
 	return left, err
 }
 
-// request encodes a request for serveAll.
-func request(method string, m proto.Message) []byte {
+// encode encodes a request for serveAll.
+func encode(method string, m proto.Message) []byte {
 	for i, d := range hostdpb.HostDaemon_ServiceDesc.Methods {
 		if d.MethodName == method {
 			content, err := proto.Marshal(m)
@@ -172,34 +176,34 @@ func FuzzService(f *testing.F) {
 	nic := func(container string, more func(*hostdpb.AttachNICRequest)) []byte {
 		r := &hostdpb.AttachNICRequest{ContainerId: container, Interface: "eth0", Network: "pods"}
 		more(r)
-		return request("AttachNIC", r)
+		return encode("AttachNIC", r)
 	}
 	plain := func(*hostdpb.AttachNICRequest) {}
 	pod := &hostdpb.SegmentSpec{Pod: "web", Key: strings.Repeat("k", 20)}
-	join := request("JoinSegment", &hostdpb.JoinSegmentRequest{ContainerId: "a", Interface: "hlo0", Segment: pod})
-	detach := request("DetachNIC", &hostdpb.DetachNICRequest{ContainerId: "a", Interface: "eth0"})
+	join := encode("JoinSegment", &hostdpb.JoinSegmentRequest{ContainerId: "a", Interface: "hlo0", Segment: pod})
+	detach := encode("DetachNIC", &hostdpb.DetachNICRequest{ContainerId: "a", Interface: "eth0"})
 	renewal, _, err := identity.NewRequest()
 	if err != nil {
 		f.Fatal(err)
 	}
 	for _, seed := range [][][]byte{
-		{nic("a", plain), request("ListNICs", &hostdpb.ListNICsRequest{}), detach, nic("a", plain)},
-		{nic("a", func(r *hostdpb.AttachNICRequest) { r.Allocate = true }), request("Status", &hostdpb.StatusRequest{Allocate: true}),
-			request("Check", &hostdpb.CheckRequest{ContainerId: "a", Interface: "eth0", Addresses: []string{"10.9.0.2/24"}})},
+		{nic("a", plain), encode("ListNICs", &hostdpb.ListNICsRequest{}), detach, nic("a", plain)},
+		{nic("a", func(r *hostdpb.AttachNICRequest) { r.Allocate = true }), encode("Status", &hostdpb.StatusRequest{Allocate: true}),
+			encode("Check", &hostdpb.CheckRequest{ContainerId: "a", Interface: "eth0", Addresses: []string{"10.9.0.2/24"}})},
 		{nic("a", func(r *hostdpb.AttachNICRequest) {
 			r.Addresses, r.Mtu, r.Dhcp = []string{"10.9.0.9/24", "fd00::9/64"}, 1300, true
 			r.Bandwidth = &hostdpb.Bandwidth{IngressRate: 1 << 20, IngressBurst: 1 << 16, EgressRate: 1 << 20, EgressBurst: 1 << 30}
 		}), nic("b", plain), nic("c", plain), nic("d", plain), nic("e", plain),
-			request("GC", &hostdpb.GCRequest{Network: "pods", Valid: []*hostdpb.Attachment{{ContainerId: "a", Interface: "eth0"}}})},
+			encode("GC", &hostdpb.GCRequest{Network: "pods", Valid: []*hostdpb.Attachment{{ContainerId: "a", Interface: "eth0"}}})},
 		{nic("a", func(r *hostdpb.AttachNICRequest) { r.Mode = hostdpb.Mode_MODE_TRUNK })},
-		{request("CreateSegment", &hostdpb.CreateSegmentRequest{Segment: pod}), join, join,
-			request("SegmentStatus", &hostdpb.SegmentStatusRequest{Pod: "web", Key: pod.GetKey()}),
-			request("LeaveSegment", &hostdpb.LeaveSegmentRequest{ContainerId: "a", Interface: "hlo0"})},
-		{request("AttachVolume", &hostdpb.AttachVolumeRequest{Pod: "web", Name: "data", Key: pod.GetKey()}),
-			request("DetachVolume", &hostdpb.DetachVolumeRequest{Pod: "web", Name: "../data"})},
-		{request("AttachSharedMemory", &hostdpb.AttachSharedMemoryRequest{Pod: "web", Name: "shm", Key: pod.GetKey(), Size: 1 << 20}),
-			request("DetachSharedMemory", &hostdpb.DetachSharedMemoryRequest{Pod: "web", Name: "shm"})},
-		{request("Renew", &hostdpb.RenewRequest{CertificateRequest: renewal})},
+		{encode("CreateSegment", &hostdpb.CreateSegmentRequest{Segment: pod}), join, join,
+			encode("SegmentStatus", &hostdpb.SegmentStatusRequest{Pod: "web", Key: pod.GetKey()}),
+			encode("LeaveSegment", &hostdpb.LeaveSegmentRequest{ContainerId: "a", Interface: "hlo0"})},
+		{encode("AttachVolume", &hostdpb.AttachVolumeRequest{Pod: "web", Name: "data", Key: pod.GetKey()}),
+			encode("DetachVolume", &hostdpb.DetachVolumeRequest{Pod: "web", Name: "../data"})},
+		{encode("AttachSharedMemory", &hostdpb.AttachSharedMemoryRequest{Pod: "web", Name: "shm", Key: pod.GetKey(), Size: 1 << 20}),
+			encode("DetachSharedMemory", &hostdpb.DetachSharedMemoryRequest{Pod: "web", Name: "shm"})},
+		{encode("Renew", &hostdpb.RenewRequest{CertificateRequest: renewal})},
 	} {
 		var all []byte
 		for _, r := range seed {

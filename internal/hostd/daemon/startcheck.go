@@ -1,13 +1,10 @@
 package daemon
 
 import (
-	"errors"
 	"fmt"
 
-	"github.com/containernetworking/plugins/pkg/netlinksafe"
-	"github.com/vishvananda/netlink"
-
 	"unnest/internal/hostd/policy"
+	"unnest/internal/netdev/link"
 	"unnest/internal/netdev/share"
 	"unnest/internal/netdev/tap"
 )
@@ -53,7 +50,7 @@ func checkPolling(p policy.Policy) error {
 func (d *daemon) warnOfBridges() {
 	for _, t := range d.policy().Tenants {
 		for _, name := range append([]string{t.Bridge}, t.Bridges...) {
-			if _, err := netlinksafe.LinkByName(name); errors.As(err, new(netlink.LinkNotFoundError)) {
+			if _, err := link.Find(name); link.IsGone(err) {
 				d.config.Logger.Warn("a tenant's bridge does not exist: its pods get no NIC until you create it; "+
 					"with the key gateways the daemon creates the tenant's bridge", "tenant", t.Name, "bridge", name)
 			}

@@ -6,10 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/containernetworking/plugins/pkg/netlinksafe"
-	"github.com/vishvananda/netlink"
-
 	"unnest/internal/hostd/status"
+	"unnest/internal/netdev/link"
 )
 
 const unguardedInterval = 10 * time.Second // between two looks for unguarded ports
@@ -17,22 +15,21 @@ const unguardedInterval = 10 * time.Second // between two looks for unguarded po
 // unguarded lists the TAPs on bridges of tenants that the packet filter does not limit. It
 // looks at the host, so it also finds NICs of which the daemon knows nothing.
 func (d *daemon) unguarded() (all []status.Port, err error) {
-	links, err := netlinksafe.LinkList()
+	links, err := link.List()
 	if err != nil {
 		return nil, fmt.Errorf("list links: %w", err)
 	}
-	guarded, err := d.host.ports.guarded()
+	guarded, err := d.host.Ports.Guarded()
 	if err != nil {
 		return nil, err
 	}
 	bridges := d.bridges(links)
 	for _, l := range links {
-		a := l.Attrs()
-		p, ok := bridges[a.MasterIndex]
-		if _, tap := l.(*netlink.Tuntap); !ok || !tap || guarded[a.Name] || bridgeOf(a.Name) != p.Bridge {
+		p, ok := bridges[l.Master]
+		if !ok || !l.TAP || guarded[l.Name] || link.Bridge(l.Name) != p.Bridge {
 			continue
 		}
-		p.Interface = a.Name
+		p.Interface = l.Name
 		d.explain(&p)
 		all = append(all, p)
 	}
@@ -41,7 +38,7 @@ func (d *daemon) unguarded() (all []status.Port, err error) {
 }
 
 // bridges returns the tenants' bridges by the index of their link.
-func (d *daemon) bridges(links []netlink.Link) map[int]status.Port {
+func (d *daemon) bridges(links []link.Link) map[int]status.Port {
 	owners := map[string]string{}
 	for _, t := range d.policy().Tenants {
 		for _, b := range append([]string{t.Bridge}, t.Bridges...) {
@@ -50,8 +47,8 @@ func (d *daemon) bridges(links []netlink.Link) map[int]status.Port {
 	}
 	bridges := map[int]status.Port{}
 	for _, l := range links {
-		if owner, ok := owners[l.Attrs().Name]; ok {
-			bridges[l.Attrs().Index] = status.Port{Tenant: owner, Bridge: l.Attrs().Name}
+		if owner, ok := owners[l.Name]; ok {
+			bridges[l.Index] = status.Port{Tenant: owner, Bridge: l.Name}
 		}
 	}
 	return bridges
@@ -60,8 +57,8 @@ func (d *daemon) bridges(links []netlink.Link) map[int]status.Port {
 // explain says why a port is not guarded.
 func (d *daemon) explain(p *status.Port) {
 	p.Cause = "no guest of the configuration has it: add the keys tap and mac to its guest"
-	if own, ok := d.host.own.of(p.Interface); ok {
-		p.Guest, p.Intended, p.Cause = own.guest, own.intended, own.unguarded
+	if own, ok := d.host.Own.Of(p.Interface); ok {
+		p.Guest, p.Intended, p.Cause = own.Guest, own.Intended, own.Unguarded
 		if p.Cause == "" {
 			p.Cause = "its rules were removed from the host"
 		}

@@ -39,11 +39,11 @@ func (d *daemon) keepAlive(ctx context.Context, interval time.Duration, ping fun
 // tryLocks returns when it has had each lock that serves more than one guest.
 func (d *daemon) tryLocks() {
 	d.all()
-	d.host.segments.Left()
-	d.host.shares.Count()
-	d.host.ports.opened()
+	d.host.Segments.Left()
+	d.host.Shares.Count()
+	d.host.Ports.Opened()
 	for _, t := range d.allTenants() {
-		t.stats()
+		t.Stats()
 	}
 }
 

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"log/slog"
+	"reflect"
 	"sync"
 	"testing"
 	"time"
@@ -65,10 +66,15 @@ func TestWatchdog(t *testing.T) {
 	silent("no announcement")
 	goRound(&d.scanned, &d.announced)
 	alive("announces again")
-	for name, lock := range map[string]sync.Locker{"daemon": &d.mu, "tenant": &d.tenants["default"].mu, "ports": &d.host.ports.mu} {
+	for name, lock := range map[string]sync.Locker{"daemon": &d.mu, "tenant": lockOf(d.tenants["default"]), "ports": lockOf(d.host.Ports)} {
 		lock.Lock()
 		silent(name + " is locked")
 		lock.Unlock()
 		alive(name + " is unlocked")
 	}
+}
+
+// lockOf returns the lock of a value of another package.
+func lockOf(v any) sync.Locker {
+	return (*sync.Mutex)(reflect.ValueOf(v).Elem().FieldByName("mu").Addr().UnsafePointer())
 }

@@ -57,8 +57,10 @@ func (t Tenant) minMTU() int {
 // Bandwidth limits a NIC, seen from the pod. A rate of 0 means no limit, a burst of 0
 // a default.
 type Bandwidth struct {
-	IngressRate, EgressRate   uint64 // bit/s
-	IngressBurst, EgressBurst uint64 // bit
+	IngressRate  uint64 // bit/s
+	IngressBurst uint64 // bit
+	EgressRate   uint64 // bit/s
+	EgressBurst  uint64 // bit
 }
 
 // BandwidthFor returns the smaller of the requested bandwidth and the tenant's limit.

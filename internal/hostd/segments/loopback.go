@@ -1,15 +1,11 @@
 package segments
 
 import (
-	"errors"
 	"fmt"
 	"os"
 
-	"github.com/containernetworking/plugins/pkg/netlinksafe"
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
-
 	"unnest/internal/hostapi/segment"
+	"unnest/internal/netdev/link"
 	"unnest/internal/netdev/reflector"
 )
 
@@ -55,28 +51,19 @@ func recoverLoopback(o reflector.Options, holders map[int]segment.Fraction) (loo
 }
 
 func (l tapLoopback) setAlias(alias string) error {
-	return l.change("set alias of", func(link netlink.Link) error { return netlink.LinkSetAlias(link, alias) })
+	return l.changed("set alias of", link.SetAlias(l.name, alias))
 }
 
 func (l tapLoopback) addName(name string) error {
-	return l.change("add name "+name+" to", func(link netlink.Link) error { return netlink.LinkAddAltName(link, name) })
+	return l.changed("add name "+name+" to", link.AddAltName(l.name, name))
 }
 
 func (l tapLoopback) deleteName(name string) error {
-	return l.change("delete name "+name+" of", func(link netlink.Link) error {
-		if err := netlink.LinkDelAltName(link, name); !errors.Is(err, unix.ENOENT) {
-			return err
-		}
-		return nil
-	})
+	return l.changed("delete name "+name+" of", link.DeleteAltName(l.name, name))
 }
 
-// change changes the TAP's link.
-func (l tapLoopback) change(what string, f func(netlink.Link) error) error {
-	link, err := netlinksafe.LinkByName(l.name)
-	if err == nil {
-		err = f(link)
-	}
+// changed says what of the TAP's link could not be changed.
+func (l tapLoopback) changed(what string, err error) error {
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", what, l.name, err)
 	}
@@ -84,6 +71,6 @@ func (l tapLoopback) change(what string, f func(netlink.Link) error) error {
 }
 
 func (l tapLoopback) gone() bool {
-	_, err := netlinksafe.LinkByName(l.name)
-	return errors.As(err, new(netlink.LinkNotFoundError))
+	_, err := link.Find(l.name)
+	return link.IsGone(err)
 }

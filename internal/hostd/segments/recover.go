@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/containernetworking/plugins/pkg/netlinksafe"
-	"github.com/vishvananda/netlink"
-
 	"unnest/internal/hostapi/segment"
 	"unnest/internal/hostd/policy"
+	"unnest/internal/netdev/link"
 	"unnest/internal/vmm"
 )
 
@@ -32,19 +30,19 @@ type Guest struct {
 // why. Its pod gets no new segment. The next Recover tries again; a TAP whose VMMs have
 // ended is gone.
 func (r *Registry) Recover(ctx context.Context, tenant func(name string) (policy.Tenant, error), guests []Guest) error {
-	links, err := netlinksafe.LinkList()
+	links, err := link.List()
 	if err != nil {
 		return fmt.Errorf("list segments: %w", err)
 	}
 	left := map[string]leftSegment{}
-	for _, link := range links {
-		l, ok := parseLabel(link.Attrs().Alias)
-		if _, tap := link.(*netlink.Tuntap); !ok || !tap || link.Attrs().Name != tapName(l.id()) || r.has(l.id()) {
+	for _, found := range links {
+		l, ok := parseLabel(found.Alias)
+		if !ok || !found.TAP || found.Name != tapName(l.id()) || r.has(l.id()) {
 			continue
 		}
 		t, err := tenant(l.tenant)
 		if err == nil {
-			err = r.recover(ctx, t, l, link.Attrs().AltNames, guests)
+			err = r.recover(ctx, t, l, found.AltNames, guests)
 		}
 		if err != nil {
 			left[l.id()] = leftSegment{l, err.Error()}

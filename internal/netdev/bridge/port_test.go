@@ -56,7 +56,7 @@ func TestJoin(t *testing.T) {
 			t.Error("a frame to an unknown address does not reach an ordinary port: the test shows nothing")
 		}
 		for range 2 { // again is the same
-			h.check(Join(h.link("p2"), "br0", mac))
+			h.check(Join("p2", "br0", mac))
 			if arrives(unknown) || !arrives(mac) || !arrives(group) {
 				t.Error("want frames to the port's address and to groups, and no others")
 			}

@@ -12,6 +12,7 @@ import (
 	"fmt"
 
 	"github.com/cilium/ebpf/rlimit"
+	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/vishvananda/netlink"
 
 	"unnest/internal/netdev/tc"
@@ -41,12 +42,22 @@ func Load() (*Filter, error) {
 
 // Attach checks all frames that come from a link, in the network namespace of the calling thread. The
 // link keeps the program when the Filter is closed, and a later Attach replaces it.
-func (f *Filter) Attach(l netlink.Link) error {
+func (f *Filter) Attach(iface string) error {
+	l, err := netlinksafe.LinkByName(iface)
+	if err != nil {
+		return fmt.Errorf("find %s: %w", iface, err)
+	}
 	return tc.Attach(l, netlink.HANDLE_MIN_INGRESS, Priority, "unnest_checksum", f.objects.CheckChecksum)
 }
 
 // Detach ends the check of a link. It is not an error if there is none.
-func Detach(l netlink.Link) error { return tc.Remove(l, netlink.HANDLE_MIN_INGRESS, Priority) }
+func Detach(iface string) error {
+	l, err := netlinksafe.LinkByName(iface)
+	if err != nil {
+		return fmt.Errorf("find %s: %w", iface, err)
+	}
+	return tc.Remove(l, netlink.HANDLE_MIN_INGRESS, Priority)
+}
 
 // Drops returns how many frames the program has dropped since Load.
 func (f *Filter) Drops() (sum uint64, err error) {

@@ -235,7 +235,7 @@ func TestOtherFilters(t *testing.T) {
 		checksums, err := checksum.Load()
 		h.check(err)
 		defer checksums.Close()
-		h.check(checksums.Attach(tap))
+		h.check(checksums.Attach("tap0"))
 		for _, change := range []struct {
 			name string
 			do   func() error

@@ -42,8 +42,20 @@ func Remove(name string) (left bool, err error) {
 	return left, err
 }
 
-// RetiredName is for a TAP of an index that Remove has left, so that another can have its name.
-// It is the name of no TAP of a guest.
+// Retire renames a TAP that Remove has left, so that another can have its name. A TAP that does
+// not exist is not an error.
+func Retire(name string) error {
+	link, err := netlinksafe.LinkByName(name)
+	if err == nil {
+		err = netlink.LinkSetName(link, RetiredName(link.Attrs().Index))
+	}
+	if errors.As(err, new(netlink.LinkNotFoundError)) || errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	return err
+}
+
+// RetiredName is the name of a retired link of an index. No TAP of a guest has it.
 func RetiredName(index int) string { return fmt.Sprintf("unnest-%d", index) }
 
 // inUse reports whether a process has the only queue of a TAP.

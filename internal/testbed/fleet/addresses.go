@@ -5,9 +5,9 @@ import (
 	"net"
 	"net/netip"
 
-	"unnest/internal/hostd/daemon"
 	"unnest/internal/hostd/ipam"
 	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/record"
 	"unnest/internal/testbed/lab"
 )
 
@@ -56,18 +56,18 @@ type addresses struct {
 
 // managementNIC and tenantNIC are the guest's own NICs, with the addresses that the host
 // daemon lets it use.
-func (a addresses) managementNIC() daemon.BootNIC {
-	return daemon.BootNIC{TAP: a.managementTAP, MAC: a.managementMAC, Addresses: []netip.Addr{netip.MustParseAddr(a.managementIP)}}
+func (a addresses) managementNIC() record.BootNIC {
+	return record.BootNIC{TAP: a.managementTAP, MAC: a.managementMAC, Addresses: []netip.Addr{netip.MustParseAddr(a.managementIP)}}
 }
 
-func (a addresses) tenantNIC() daemon.BootNIC {
-	return daemon.BootNIC{TAP: a.tenantTAP, MAC: a.tenantMAC, Addresses: []netip.Addr{netip.MustParseAddr(a.tenantIP)}}
+func (a addresses) tenantNIC() record.BootNIC {
+	return record.BootNIC{TAP: a.tenantTAP, MAC: a.tenantMAC, Addresses: []netip.Addr{netip.MustParseAddr(a.tenantIP)}}
 }
 
 // nestedNIC is the NIC of the inner guest. Every frame from its TAP comes from that
 // guest: the outer one only forwards it.
-func (a addresses) nestedNIC() daemon.BootNIC {
-	return daemon.BootNIC{TAP: a.nestedTAP, MAC: a.nestedMAC, Addresses: []netip.Addr{netip.MustParseAddr(a.nestedIP)}}
+func (a addresses) nestedNIC() record.BootNIC {
+	return record.BootNIC{TAP: a.nestedTAP, MAC: a.nestedMAC, Addresses: []netip.Addr{netip.MustParseAddr(a.nestedIP)}}
 }
 
 // addressesOf returns the addresses of the guest with an index.

@@ -14,8 +14,8 @@ import (
 
 	"unnest/internal/cni/netconf"
 	"unnest/internal/hostapi/identity"
-	"unnest/internal/hostd/daemon"
 	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/record"
 	"unnest/internal/testbed/guest"
 	"unnest/internal/testbed/lab"
 )
@@ -217,7 +217,7 @@ func TestVouched(t *testing.T) {
 	if err := n.save(f.Lab.Dir, o, identity.Credentials{}); err != nil {
 		t.Fatal(err)
 	}
-	content, err := os.ReadFile(daemon.RecordPath(f.Lab.Dir, n.Name))
+	content, err := os.ReadFile(record.Path(f.Lab.Dir, n.Name))
 	if err != nil || !strings.Contains(string(content), `"credentials": "vmm"`) {
 		t.Errorf("record is %s, %v", content, err)
 	}

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/hostd/daemon"
+	"unnest/internal/hostd/record"
 	"unnest/internal/testbed/guest"
 	"unnest/internal/testbed/lab"
 	"unnest/internal/testbed/place"
@@ -33,7 +33,7 @@ func TestStateNested(t *testing.T) {
 	if got.TAP != "g3nested" || got.MAC != "52:54:00:ca:00:03" || len(got.Addresses) != 1 || got.Addresses[0] != netip.MustParseAddr("10.201.255.4") {
 		t.Errorf("got %+v", got)
 	}
-	content, err := os.ReadFile(daemon.RecordPath(f.Lab.Dir, n.Name))
+	content, err := os.ReadFile(record.Path(f.Lab.Dir, n.Name))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"unnest/internal/hostapi/identity"
-	"unnest/internal/hostd/daemon"
 	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/record"
 	"unnest/internal/testbed/guest"
 	"unnest/internal/testbed/place"
 	"unnest/internal/vmm/qemu"
@@ -60,7 +60,7 @@ func (n *Node) save(stateDir string, o Options, c identity.Credentials, more ...
 	p := addressesOf(n.Index)
 	tenant := p.tenantNIC()
 	tenant.Addresses = append(tenant.Addresses, more...)
-	nics := []daemon.BootNIC{p.managementNIC(), tenant}
+	nics := []record.BootNIC{p.managementNIC(), tenant}
 	if o.Nested != nil {
 		nics = append(nics, p.nestedNIC())
 	}
@@ -68,7 +68,7 @@ func (n *Node) save(stateDir string, o Options, c identity.Credentials, more ...
 	if o.Vouched {
 		from = policy.CredentialsVMM
 	}
-	return daemon.WriteRecord(stateDir, daemon.GuestRecord{
+	return record.Write(stateDir, record.Guest{
 		Name: n.Name, Tenant: cmp.Or(o.Tenant, Tenant), Index: n.Index, PID: n.PID, QMP: n.DaemonQMP(),
 		Ports: qemu.Ports(n.Slots), Pool: o.Pool, CertificateSHA256: c.Fingerprint, CertificateSerial: c.Serial, CertificateExpires: c.Expires,
 		NICs: nics, Export: o.Export, Credentials: from, VHostPoll: o.VHostPoll,

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"unnest/internal/hostapi/identity"
-	"unnest/internal/hostd/daemon"
+	"unnest/internal/hostd/record"
 	"unnest/internal/testbed/guest"
 )
 
@@ -91,18 +91,18 @@ func TestStateForDaemon(t *testing.T) {
 	if err := n.save(f.Lab.Dir, Options{Pool: 2}, issued); err != nil {
 		t.Fatal(err)
 	}
-	content, err := os.ReadFile(daemon.RecordPath(f.Lab.Dir, "node1"))
+	content, err := os.ReadFile(record.Path(f.Lab.Dir, "node1"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got daemon.GuestRecord
+	var got record.Guest
 	if err := json.Unmarshal(content, &got); err != nil {
 		t.Fatal(err)
 	}
-	want := daemon.GuestRecord{
+	want := record.Guest{
 		Name: "node1", Tenant: Tenant, Index: 3, PID: os.Getpid(), QMP: n.DaemonQMP(), Pool: 2, CertificateSHA256: issued.Fingerprint, CertificateSerial: issued.Serial, CertificateExpires: issued.Expires,
 		Ports: []string{"rp1", "rp2", "rp3", "rp4", "rp5", "rp6", "rp7", "rp8"},
-		NICs: []daemon.BootNIC{
+		NICs: []record.BootNIC{
 			{TAP: "g3mgmt", MAC: "52:54:00:c8:00:03", Addresses: []netip.Addr{netip.MustParseAddr("10.200.0.4")}},
 			{TAP: "g3tenant", MAC: "52:54:00:c9:00:03", Addresses: []netip.Addr{netip.MustParseAddr("10.201.0.4")}},
 		},
@@ -159,17 +159,17 @@ func TestStateOfRouter(t *testing.T) {
 	if err := n.save(f.Lab.Dir, Options{}, issued, pod); err != nil {
 		t.Fatal(err)
 	}
-	content, err := os.ReadFile(daemon.RecordPath(f.Lab.Dir, n.Name))
+	content, err := os.ReadFile(record.Path(f.Lab.Dir, n.Name))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var record daemon.GuestRecord
-	if err := json.Unmarshal(content, &record); err != nil {
+	var written record.Guest
+	if err := json.Unmarshal(content, &written); err != nil {
 		t.Fatal(err)
 	}
 	tenant := addressesOf(3).tenantNIC()
 	tenant.Addresses = append(tenant.Addresses, pod)
-	if diff := cmp.Diff([]daemon.BootNIC{addressesOf(3).managementNIC(), tenant}, record.NICs, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+	if diff := cmp.Diff([]record.BootNIC{addressesOf(3).managementNIC(), tenant}, written.NICs, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 		t.Errorf("the guest's NICs differ (-want +got):\n%s", diff)
 	}
 }

@@ -1,0 +1,120 @@
+package api
+
+import (
+	"context"
+	"crypto/tls"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	grpccredentials "google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+
+	"unnest/internal/hostapi/hostdpb"
+	"unnest/internal/hostd/credentials"
+	"unnest/internal/hostd/guestlog"
+	"unnest/internal/hostd/guestrun"
+	"unnest/internal/hostd/policy"
+)
+
+const (
+	// requestTime bounds every request, whatever the guest asked for. It leaves
+	// room for all tries of an unplug.
+	requestTime   = 50 * time.Second
+	handshakeTime = 5 * time.Second // of TCP and TLS
+	idleTime      = 5 * time.Minute // of a connection
+	maxRequest    = 64 << 10        // bytes: a GC names all pods of a node
+	maxMetadata   = 16 << 10        // bytes of a request's headers; gRPC's default is 16 MiB
+	flowWindow    = 64 << 10        // bytes a client may send ahead, per stream; fixed, else gRPC lets it grow
+	maxStreams    = 64              // concurrent requests on one connection
+	pingInterval  = time.Minute     // of a silent connection; one without an answer is closed
+	pingTime      = 20 * time.Second
+)
+
+// Clients finds the guests that call.
+type Clients interface {
+	// Client returns the guest with a name. The error wraps ErrNoRecord if there is none.
+	Client(name string) (Client, error)
+	// Guest returns the run of a guest, once it takes requests.
+	Guest(ctx context.Context, c Client) (*guestrun.Guest, error)
+}
+
+// Handler serves the requests of guests and of policy clients.
+type Handler struct {
+	hostdpb.UnimplementedHostDaemonServer
+	hostdpb.UnimplementedHostPolicyServer
+	Clients     Clients
+	Credentials *credentials.Store
+	Policy      func() policy.Policy // the present configuration
+	Host        *guestrun.Host
+	Log         *slog.Logger
+	Logs        *guestlog.Logs
+	serving     context.Context // of requests; ends before the guests' runs
+
+	mu     sync.Mutex
+	served *limitedListener // nil: not yet
+
+	rates, renewals, refusals budgets // by guest: of requests, renewals and refused certificates
+}
+
+// NewServer returns a server of the requests. Those under way end with serving.
+func (h *Handler) NewServer(serving context.Context, tlsConfig *tls.Config) *grpc.Server {
+	h.serving = serving
+	server := grpc.NewServer(
+		grpc.Creds(guestCredentials{grpccredentials.NewTLS(tlsConfig), h, tlsConfig.ClientCAs}),
+		grpc.UnaryInterceptor(h.authenticate),
+		grpc.StreamInterceptor(h.authenticatePolicy),
+		grpc.ConnectionTimeout(handshakeTime),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTime, Time: pingInterval, Timeout: pingTime}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingInterval}),
+		grpc.MaxHeaderListSize(maxMetadata),
+		grpc.MaxRecvMsgSize(maxRequest),
+		grpc.InitialWindowSize(flowWindow),
+		grpc.InitialConnWindowSize(flowWindow),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.WaitForHandlers(true),
+	)
+	hostdpb.RegisterHostDaemonServer(server, h)
+	hostdpb.RegisterHostPolicyServer(server, h)
+	return server
+}
+
+// Limit bounds the connections that l accepts.
+func (h *Handler) Limit(l net.Listener) net.Listener {
+	limited := newLimitedListener(l, h.refuseConnection)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.served = limited
+	return limited
+}
+
+func (h *Handler) listener() *limitedListener {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.served
+}
+
+// Forget forgets what a guest that is gone has asked for.
+func (h *Handler) Forget(guest string) {
+	for _, b := range []*budgets{&h.rates, &h.renewals, &h.refusals} {
+		b.forget(guest)
+	}
+}
+
+// ResetRates forgets how often guests have called: the limits may have changed.
+func (h *Handler) ResetRates() { h.rates.reset() }
+
+// Connections returns how many connections with a certificate there are.
+func (h *Handler) Connections() int { return len(h.listener().admitted()) }
+
+// onGuest has the guest that calls serve a request, in one round trip to its run.
+func onGuest[T any](ctx context.Context, h *Handler, f func(*guestrun.Guest) (T, error)) (T, error) {
+	g, err := h.Clients.Guest(ctx, caller(ctx))
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return f(g)
+}

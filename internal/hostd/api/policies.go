@@ -1,0 +1,101 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+
+	"unnest/internal/hostapi/hostdpb"
+	"unnest/internal/hostd/guestrun"
+	"unnest/internal/hostd/networkpolicy"
+)
+
+type applyStream interface {
+	Context() context.Context
+	Send(*hostdpb.ApplyResponse) error
+	Recv() (*hostdpb.ApplyRequest, error)
+}
+
+// Apply implements hostdpb.HostPolicyServer.
+func (h *Handler) Apply(stream hostdpb.HostPolicy_ApplyServer) error {
+	tenant := policyCaller(stream.Context())
+	s, err := h.Host.Ports.Policies.Begin(tenant)
+	if err != nil {
+		return err
+	}
+	defer h.Host.Ports.Policies.End(s)
+	h.Log.Info("policy client connected", "tenant", tenant)
+	err = h.serveApply(stream, s)
+	h.Log.Info("policy client disconnected", "tenant", tenant, "error", err)
+	return err
+}
+
+type received struct {
+	request *hostdpb.ApplyRequest
+	err     error
+}
+
+// serveApply answers the requests of a session until it ends.
+func (h *Handler) serveApply(stream applyStream, s *networkpolicy.Session) error {
+	requests := make(chan received)
+	go func() { // ends with the stream, which ends after serveApply
+		for {
+			r, err := stream.Recv()
+			select {
+			case requests <- received{r, err}:
+			case <-stream.Context().Done():
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	staged := networkpolicy.NewStaging()
+	for {
+		select {
+		case r := <-requests:
+			if errors.Is(r.err, io.EOF) {
+				return nil
+			}
+			if r.err != nil {
+				return r.err
+			}
+			if err := h.apply(stream, s, staged, r.request); err != nil {
+				return err
+			}
+		case <-s.Wake:
+			ended := s.TakeEnded()
+			staged.Forget(ended)
+			if err := stream.Send(&hostdpb.ApplyResponse{Ended: ended}); err != nil {
+				return err
+			}
+		case <-s.Superseded:
+			return networkpolicy.ErrSuperseded
+		case <-h.serving.Done():
+			return grpcstatus.Error(codes.Unavailable, guestrun.ErrStopping.Error())
+		}
+	}
+}
+
+// apply carries out one request.
+func (h *Handler) apply(stream applyStream, s *networkpolicy.Session, staged *networkpolicy.Staging, r *hostdpb.ApplyRequest) error {
+	if err := staged.Add(r); err != nil {
+		return err
+	}
+	if !r.GetCommit() {
+		return nil
+	}
+	begin := time.Now()
+	nics, err := h.Host.Ports.Policies.Commit(s, staged)
+	if err != nil {
+		h.Log.Error("apply policies", "tenant", s.Tenant, "error", err)
+		return coded(err)
+	}
+	h.Log.Debug("apply policies", "tenant", s.Tenant, "pods", staged.Count(), "nics", nics, "total", time.Since(begin))
+	return stream.Send(&hostdpb.ApplyResponse{Pods: uint32(staged.Count()), Nics: uint32(nics)})
+}

@@ -1,0 +1,55 @@
+package api
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"time"
+
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+	grpcstatus "google.golang.org/grpc/status"
+
+	"unnest/internal/hostapi/hostdpb"
+	"unnest/internal/hostapi/identity"
+	"unnest/internal/hostd/certificates"
+)
+
+// How often a guest may renew its certificate: at once, and then.
+const (
+	renewalBurst    = 4
+	renewalInterval = 10 * time.Minute
+)
+
+// Renew implements hostdpb.HostDaemonServer. A renewal that is refused counts for the
+// limit too.
+func (h *Handler) Renew(ctx context.Context, r *hostdpb.RenewRequest) (*hostdpb.RenewResponse, error) {
+	c := caller(ctx)
+	name := c.Record.Name
+	if !h.renewals.allow(name, rate.Every(renewalInterval), renewalBurst) {
+		return nil, grpcstatus.Errorf(codes.ResourceExhausted, "guest %s renews its certificate too often: want one renewal in %v", name, renewalInterval)
+	}
+	present := peerCertificate(ctx)
+	next, err := h.Credentials.Renew(c.Record, present, r.GetCertificateRequest())
+	switch {
+	case errors.Is(err, identity.ErrRequest):
+		return nil, grpcstatus.Error(codes.InvalidArgument, err.Error())
+	case errors.Is(err, certificates.ErrSuperseded):
+		return nil, grpcstatus.Errorf(codes.FailedPrecondition, "renew certificate of guest %s: %v: call with that one", name, err)
+	case errors.Is(err, certificates.ErrRevoked), errors.Is(err, certificates.ErrUnknown): // since the request was authenticated
+		return nil, grpcstatus.Errorf(codes.Unauthenticated, "renew certificate of guest %s: %v", name, err)
+	case err != nil:
+		return nil, err
+	}
+	h.Logs.Of(name).Info("renew certificate", "guest", name, "peer", peerAddress(ctx),
+		"present", identity.Serial(present), "serial", identity.Serial(next), "expires", next.NotAfter)
+	return &hostdpb.RenewResponse{Certificate: next.Raw}, nil
+}
+
+// peerCertificate returns the verified certificate of the caller of an authenticated request.
+func peerCertificate(ctx context.Context) *x509.Certificate {
+	p, _ := peer.FromContext(ctx)
+	return p.AuthInfo.(credentials.TLSInfo).State.PeerCertificates[0]
+}

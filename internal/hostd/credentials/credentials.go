@@ -1,0 +1,23 @@
+package credentials
+
+import (
+	"log/slog"
+
+	"unnest/internal/hostd/guestlog"
+)
+
+// Store issues and checks the credentials of a daemon's guests. They are in its
+// state directory.
+type Store struct {
+	stateDir string
+	log      *slog.Logger
+	logs     *guestlog.Logs
+	address  func() string
+	expiries *expiries
+}
+
+// New returns the credentials in a state directory. Guests reach the daemon at
+// the address that address returns; "" before there is one.
+func New(stateDir string, log *slog.Logger, logs *guestlog.Logs, address func() string) *Store {
+	return &Store{stateDir: stateDir, log: log, logs: logs, address: address, expiries: newExpiries()}
+}

@@ -1,0 +1,20 @@
+package daemon
+
+import (
+	"unnest/internal/hostd/api"
+	"unnest/internal/hostd/record"
+)
+
+// Client returns the guest with a name.
+func (d *daemon) Client(name string) (api.Client, error) {
+	r, err := record.Read(d.config.StateDir, name, d.policy().Guests)
+	if err != nil {
+		return api.Client{Record: r}, err
+	}
+	t := d.tenant(r.Tenant)
+	if t == nil {
+		_, err = d.policy().Tenant(r.Tenant)
+		return api.Client{Record: r}, err
+	}
+	return api.Client{Record: r, Tenant: t}, nil
+}

@@ -1,0 +1,33 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"unnest/internal/hostd/guestrun"
+	"unnest/internal/hostd/record"
+	"unnest/internal/vmm"
+)
+
+// guardUnenrolled guards the own NICs of guests of the configuration that are not enrolled:
+// they can send before they can ask for anything.
+func (d *daemon) guardUnenrolled(ctx context.Context) {
+	configured := map[string]bool{}
+	for _, c := range d.policy().Guests {
+		configured[c.Name] = true
+		if _, err := record.ReadEnrolled(d.config.StateDir, c.Name); !errors.Is(err, record.ErrNoRecord) || d.known(c.Name) != nil {
+			continue // its run does it
+		}
+		r := record.Configured(c, record.Guest{})
+		err := guestrun.New(r, d.tenant(r.Tenant), d.host, d.config.UnplugTimeout, d.logs.Of(c.Name)).GuardOnce(ctx)
+		if err != nil && !errors.Is(err, vmm.ErrNotRunning) {
+			d.logs.Of(c.Name).Warn("guard the NIC of a guest that is not enrolled", "guest", c.Name, "error", err)
+		}
+	}
+	for _, guest := range d.host.Own.Guests() {
+		if !configured[guest] && d.known(guest) == nil {
+			if err := d.host.Own.Forget(guest); err != nil {
+				d.config.Logger.Warn("end the guard of a guest that is gone", "guest", guest, "error", err)
+			}
+		}
+	}
+}

@@ -1,0 +1,188 @@
+package guestrun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+
+	"unnest/internal/hostapi/hostdpb"
+	"unnest/internal/hostapi/segment"
+	"unnest/internal/hostd/attachment"
+	"unnest/internal/hostd/hotplug"
+	"unnest/internal/hostd/ipam"
+	"unnest/internal/hostd/segments"
+)
+
+// This file decides whether a guest gets a NIC or an endpoint, and has it plugged: the
+// tenant's limits and addresses first, then a slot (package hotplug). All of it runs
+// in the guest's run goroutine, in one round trip of a request.
+
+// WantedNIC is the NIC that a request asks for.
+type WantedNIC struct {
+	Key      attachment.Key
+	Record   attachment.Record
+	Allocate bool // choose the addresses
+	Services bool // choose service addresses
+	Cold     bool // plug a new NIC
+	Trunk    bool // a VLAN on the trunk instead of a NIC
+}
+
+type Attached struct {
+	NIC       *hostdpb.NIC
+	Endpoint  *hostdpb.Endpoint
+	Addresses []ipam.Address // that the daemon has chosen
+	Warm      bool           // the NIC was in the pool
+	Steps     []slog.Attr    // how long each step took
+}
+
+var ErrNoQueues = errors.New("the guest's VMM opens TAPs by name, and the queue of a segment has no name: run the guest in QEMU with a QMP socket for the daemon")
+
+// attach gives an attachment a NIC. An attachment that asks for no address keeps those
+// that it has.
+func (n *nics) attach(ctx context.Context, w WantedNIC, answer func(Attached, error)) {
+	chosen, err := n.admit(w)
+	for _, a := range chosen {
+		w.Record.Addresses = append(w.Record.Addresses, a.Prefix)
+	}
+	record := n.withAddresses(w.Key, w.Record)
+	if err == nil && w.Services {
+		record.Services, err = n.admitServices(w.Key, record)
+	}
+	if err != nil {
+		n.releaseUnused(w.Key)
+		answer(Attached{}, err)
+		return
+	}
+	event := func(id hotplug.RequestID) hotplug.Event {
+		if w.Trunk {
+			return hotplug.Attach{Request: id, Key: attachment.TrunkKey}
+		}
+		return hotplug.Attach{Request: id, Key: w.Key, Record: record, Cold: w.Cold}
+	}
+	n.request(ctx, event, func(r hotplug.Reply) {
+		done := Attached{Addresses: chosen, Warm: n.plug.warm(), Steps: n.plug.steps}
+		err := n.explain(r.Err)
+		switch {
+		case err != nil:
+		case w.Trunk:
+			done.NIC, err = n.trunk.add(w.Key, record)
+		default:
+			done.NIC = n.describe(n.state.Slots()[r.Attachment.Slot-1])
+		}
+		if err != nil {
+			n.releaseUnused(w.Key)
+		}
+		answer(done, err)
+	})
+}
+
+// admit checks the request and the limits, and claims the addresses after that. It
+// returns those that it has chosen.
+func (n *nics) admit(w WantedNIC) ([]ipam.Address, error) {
+	if err := attachment.Check(w.Key, w.Record); err != nil {
+		return nil, fmt.Errorf("attach: %w", err)
+	}
+	if err := n.Tenant.Admit(n.owner(w.Key), w.Record, n.count()); err != nil {
+		return nil, err
+	}
+	if !w.Allocate && len(w.Record.Addresses) == 0 {
+		return nil, nil
+	}
+	return n.Tenant.Take(n.owner(w.Key), w.Record.Addresses, w.Allocate)
+}
+
+// admitServices chooses service addresses. An alias that has no room for them does without:
+// the pod's connections to services then have the guest's address.
+func (n *nics) admitServices(key attachment.Key, r attachment.Record) (chosen []netip.Addr, err error) {
+	if r.Services, err = n.Tenant.TakeServices(n.owner(key)); err != nil {
+		return nil, err
+	}
+	if attachment.Check(key, r) != nil {
+		n.Tenant.ReleaseServices(n.owner(key))
+		return nil, nil
+	}
+	return r.Services, nil
+}
+
+// withAddresses returns a record with the addresses that key has, if it has none itself.
+func (n *nics) withAddresses(key attachment.Key, r attachment.Record) attachment.Record {
+	had := n.trunk.ports[key].record
+	for _, s := range n.state.Slots() {
+		if s.Key == key {
+			had = s.Record
+		}
+	}
+	if len(r.Addresses) == 0 {
+		r.Addresses = had.Addresses
+	}
+	if len(r.Services) == 0 {
+		r.Services = had.Services
+	}
+	return r
+}
+
+// join gives an attachment an endpoint of a segment.
+func (n *nics) join(ctx context.Context, key attachment.Key, s segments.Spec, answer func(Attached, error)) {
+	record, err := n.admitEndpoint(key, s)
+	if err != nil {
+		n.releaseUnused(key)
+		answer(Attached{}, err)
+		return
+	}
+	event := func(id hotplug.RequestID) hotplug.Event {
+		return hotplug.Attach{Request: id, Key: key, Record: record}
+	}
+	n.request(ctx, event, func(r hotplug.Reply) {
+		done := Attached{Steps: n.plug.steps}
+		if r.Err == nil {
+			done.Endpoint = n.endpoint(key)
+		} else {
+			n.releaseUnused(key)
+		}
+		answer(done, r.Err)
+	})
+}
+
+func (n *nics) admitEndpoint(key attachment.Key, s segments.Spec) (attachment.Record, error) {
+	if n.vmm.PersistentTAPs() {
+		return attachment.Record{}, ErrNoQueues
+	}
+	if err := n.Tenant.Admit(n.owner(key), attachment.Record{}, n.count()); err != nil {
+		return attachment.Record{}, err
+	}
+	return n.host.Segments.Reserve(n.Tenant.Now(), s, n.Record.Name, key, n.takenFractions())
+}
+
+// takenFractions returns the fractions whose MAC a NIC of the guest has. A quarantined NIC
+// has no endpoint any more and keeps its MAC.
+func (n *nics) takenFractions() (taken segment.Set) {
+	for _, s := range n.state.Slots() {
+		if r := s.Record; r.Fraction.Valid() && !r.OwnMAC {
+			taken = taken.With(r.Fraction)
+		}
+	}
+	return taken
+}
+
+// releaseUnused takes back what was reserved for an attachment that has failed, unless
+// the attachment has a NIC or still waits for one.
+func (n *nics) releaseUnused(key attachment.Key) {
+	if _, vlan := n.trunk.ports[key]; vlan || n.state.Holds(key) || n.state.Waits(key) {
+		return
+	}
+	if err := n.release(key); err != nil {
+		n.log.Warn("release attachment", "key", key, "error", err)
+	}
+}
+
+// detach takes an attachment's NIC or endpoint away. The answer says whether it was a VLAN.
+func (n *nics) detach(ctx context.Context, key attachment.Key, answer func(vlan bool, err error)) {
+	if n.trunk.remove(key) {
+		answer(true, nil)
+		return
+	}
+	event := func(id hotplug.RequestID) hotplug.Event { return hotplug.Detach{Request: id, Key: key} }
+	n.request(ctx, event, func(r hotplug.Reply) { answer(false, r.Err) })
+}

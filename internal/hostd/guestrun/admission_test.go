@@ -1,0 +1,175 @@
+package guestrun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"unnest/internal/hostd/attachment"
+	"unnest/internal/hostd/contain"
+	"unnest/internal/hostd/hotplug"
+	"unnest/internal/hostd/ipam"
+	"unnest/internal/hostd/metrics"
+	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/ports"
+	"unnest/internal/hostd/record"
+	"unnest/internal/hostd/segments"
+	"unnest/internal/hostd/shares"
+	"unnest/internal/hostd/tenant"
+	"unnest/internal/vmm"
+)
+
+// noSlots is the VMM of a guest without slots.
+type noSlots struct{ vmm.VMM }
+
+func (noSlots) Slots() int { return 0 }
+
+// runTenant is a tenant of two guests.
+func runTenant() policy.Tenant {
+	return policy.Tenant{
+		Name: "default", Bridge: "br0", MTU: 1400, Ranges: []ipam.Range{{Subnet: netip.MustParsePrefix("10.9.0.0/24")}}, Cooldown: time.Minute,
+	}
+}
+
+func runRecord() record.Guest {
+	return record.Guest{
+		Name: "node1", Tenant: "default", Index: 1, QMP: "/run/x/hostd.qmp", Ports: []string{"rp1", "rp2"}, CertificateSHA256: strings.Repeat("0a", 32),
+	}
+}
+
+// fakeGuest returns a guest without slots of the test policy's first tenant, and the number
+// of functions that its run goroutine has called.
+func fakeGuest(t *testing.T) (g *Guest, calls *int) {
+	t.Helper()
+	p := runTenant()
+	p.Limits = policy.Limits{NICs: 1}
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	tenant, err := tenant.New(p, t.TempDir(), log, func(_ string, f func()) { f() })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(tenant.Flush)
+	h := &Host{Dial: Dialer(""), Metrics: metrics.New(), Panics: contain.New(metrics.New(), log), Ports: ports.New(log), Segments: segments.New(log), Shares: shares.New(log, "", "")}
+	g = New(runRecord(), tenant, h, time.Second, log)
+	g.vmm = noSlots{}
+	if g.nics, err = newNICs(g); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	calls = new(int)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case f := <-g.inbox:
+				*calls++
+				f(ctx)
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	return g, calls
+}
+
+// An attach takes one round trip to the guest's goroutine. One that is refused keeps
+// neither a place within the limits nor an address, and lets none cool down.
+func TestAttachThatIsRefused(t *testing.T) {
+	g, calls := fakeGuest(t)
+	for i := range 300 { // the limit is one NIC, and the range has 254 addresses
+		w := WantedNIC{Key: attachment.Key{Owner: "c1", Name: "eth0"}, Record: attachment.Record{Bridge: "br0"}, Allocate: true}
+		_, err := g.Attach(t.Context(), w)
+		if full := (*hotplug.NoFreeSlotError)(nil); !errors.As(err, &full) || *calls != i+1 {
+			t.Fatalf("attach %d: got %v after %d round trips, want no free slot after %d", i+1, err, *calls, i+1)
+		}
+		if stats, attachments := g.Tenant.Stats(); attachments != 0 || stats.InUse != 0 || stats.Cooling != 0 {
+			t.Fatalf("attach %d left %d attachments, %d addresses and %d that cool down", i+1, attachments, stats.InUse, stats.Cooling)
+		}
+	}
+}
+
+// A NIC that cannot be described takes no address and counts as no attachment: the
+// request is checked first.
+func TestAttachIsCheckedBeforeItTakesAddresses(t *testing.T) {
+	g, _ := fakeGuest(t)
+	w := WantedNIC{Key: attachment.Key{Owner: strings.Repeat("c", 128), Name: "eth0"}, Record: attachment.Record{Bridge: "br0"}}
+	for i := range 16 {
+		w.Record.Addresses = append(w.Record.Addresses, netip.MustParsePrefix(fmt.Sprintf("10.9.0.%d/24", 100+i)))
+	}
+	if _, err := g.nics.admit(w); !errors.Is(err, attachment.ErrTooLong) {
+		t.Errorf("got %v, want ErrTooLong", err)
+	}
+	if stats, attachments := g.Tenant.Stats(); attachments != 0 || stats.InUse != 0 {
+		t.Errorf("%d attachments and %d addresses are taken, want none", attachments, stats.InUse)
+	}
+}
+
+// When the connection to the VMM ends, the requests under way fail, and what was reserved
+// for them is free again.
+func TestRunEnds(t *testing.T) {
+	g, _ := fakeGuest(t)
+	key := attachment.Key{Owner: "c1", Name: "eth0"}
+	refused, err := read(t.Context(), g, func() error {
+		_, err := g.nics.admit(WantedNIC{Key: key, Allocate: true})
+		g.waiting[1] = func(r hotplug.Reply) {
+			if !errors.Is(r.Err, ErrUnavailable) {
+				t.Errorf("the request ended with %v", r.Err)
+			}
+			g.nics.releaseUnused(key)
+		}
+		return err
+	})
+	if err != nil || refused != nil {
+		t.Fatal(err, refused)
+	}
+	if _, attachments := g.Tenant.Stats(); attachments != 1 {
+		t.Fatalf("%d attachments are admitted, want 1", attachments)
+	}
+	g.Record.QMP = t.TempDir() + "/no.qmp"
+	g.Run(t.Context()) // cannot connect
+	if stats, attachments := g.Tenant.Stats(); attachments != 0 || stats.InUse != 0 {
+		t.Errorf("%d attachments and %d addresses are left", attachments, stats.InUse)
+	}
+}
+
+// A reboot of a guest ends its NICs, but none is lost.
+func TestRebootLosesNoNIC(t *testing.T) {
+	for reset, want := range map[bool]bool{false: true, true: false} {
+		g, _ := fakeGuest(t)
+		g.nics.performAction(t.Context(), hotplug.Lost{Reset: reset})
+		w := httptest.NewRecorder()
+		g.host.Metrics.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		if got := strings.Contains(w.Body.String(), `unnest_hostd_lost_nics_total{guest="`); got != want {
+			t.Errorf("reset %v: counted as lost: %v, want %v", reset, got, want)
+		}
+	}
+}
+
+// An error says how to give a domain more root ports.
+func TestNoSlotOfDomain(t *testing.T) {
+	n := &nics{Guest: &Guest{Record: record.Guest{Libvirt: &record.Domain{Name: "shop1"}}}}
+	err := n.explain(&hotplug.NoFreeSlotError{Slots: 4, Foreign: 3, Quarantined: 1})
+	for _, want := range []string{
+		"domain shop1 has 0 free root ports: add <controller type='pci' model='pcie-root-port'/> ",
+		"no free NIC slot of 4 (3 with other devices, 0 unplugging, 1 quarantined)",
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+	if !errors.As(err, new(*hotplug.NoFreeSlotError)) || n.explain(io.EOF).Error() != io.EOF.Error() {
+		t.Errorf("got %v, and %v for another error", err, n.explain(io.EOF))
+	}
+}

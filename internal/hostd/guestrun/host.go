@@ -1,0 +1,26 @@
+package guestrun
+
+import (
+	"context"
+	"unnest/internal/hostd/contain"
+	"unnest/internal/hostd/credentials"
+	"unnest/internal/hostd/metrics"
+	"unnest/internal/hostd/ports"
+	"unnest/internal/hostd/record"
+	"unnest/internal/hostd/segments"
+	"unnest/internal/hostd/shares"
+	"unnest/internal/vmm"
+)
+
+// Host is what all guests of the host share.
+type Host struct {
+	Dial     func(context.Context, record.Guest) (vmm.VMM, error)
+	Metrics  *metrics.Metrics
+	Panics   *contain.Panics
+	Ports    *ports.Ports
+	Own      *ports.OwnNICs
+	Segments *segments.Registry
+	Shares   *shares.Registry
+	// offer says what has to be in the drive of a guest with a medium in it.
+	Offer func(r record.Guest, label string) (credentials.Offer, error)
+}

@@ -1,0 +1,281 @@
+package guestrun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"unnest/internal/hostapi/segment"
+	"unnest/internal/hostd/attachment"
+	"unnest/internal/hostd/hotplug"
+	"unnest/internal/hostd/segments"
+	"unnest/internal/netdev/link"
+	"unnest/internal/vmm"
+)
+
+// nics are the NICs of one guest: the state of its slots, and the VLANs on its trunk
+// NIC.
+type nics struct {
+	*Guest
+	slots
+	plug      plug // the one under way
+	trunk     *trunk
+	unadopted map[attachment.Key]bool // attachments of an earlier daemon that are not taken over yet
+	refilling bool                    // a plug for the pool is scheduled
+	asked     time.Time               // the latest request
+}
+
+func newNICs(g *Guest) (*nics, error) {
+	n := &nics{Guest: g, unadopted: map[attachment.Key]bool{}, trunk: &trunk{Guest: g, ports: map[attachment.Key]vlanPort{}}}
+	n.slots = slots{perform: n.performAction, fed: n.fed}
+	count := g.vmm.Slots()
+	if count == 0 {
+		return n, nil // the zero State has no slots
+	}
+	var err error
+	n.state, err = hotplug.New(hotplug.Config{
+		Prefix: g.Record.TapPrefix(), Slots: count, MAC: g.Record.MacPrefix(), Pool: min(g.Record.Pool, count),
+		UnplugTimeout: g.unplugTime, UnplugTries: unplugTries, Cooldown: slotCooldown,
+	})
+	return n, err
+}
+
+// fed ends the plug that was under way and refills the pool.
+func (n *nics) fed(ctx context.Context) {
+	n.plug = plug{}
+	n.refillAfter(ctx, refillQuiet)
+}
+
+// explain says how to give a domain more slots, if err is that it has none left.
+func (n *nics) explain(err error) error {
+	if n.Record.Libvirt == nil || !errors.As(err, new(*hotplug.NoFreeSlotError)) {
+		return err
+	}
+	return fmt.Errorf("domain %s has 0 free root ports: add <controller type='pci' model='pcie-root-port'/> to its definition for each further pod, "+
+		"and start it again: %w", n.Record.Libvirt.Name, err)
+}
+
+// request is that of guest, for the NICs.
+func (n *nics) request(ctx context.Context, event func(hotplug.RequestID) hotplug.Event, reply func(hotplug.Reply)) {
+	n.asked = time.Now()
+	n.Guest.request(ctx, &n.slots, event, reply)
+}
+
+// look lists what is in the guest's slots, and the host's TAPs.
+func (n *nics) look(ctx context.Context) (hotplug.Observed, error) {
+	devices, err := n.vmm.Devices(ctx)
+	if err != nil {
+		return hotplug.Observed{}, err
+	}
+	taps, err := observeTAPs()
+	seen := hotplug.Observed{TAPs: taps}
+	for _, d := range devices {
+		seen.Devices = append(seen.Devices, hotplug.ObservedDevice{ID: d.ID, Slot: d.Slot})
+	}
+	return seen, err
+}
+
+// observeTAPs lists the TAPs of the network namespace, and the endpoints of its segments
+// as TAPs of their own.
+func observeTAPs() ([]hotplug.ObservedTAP, error) {
+	links, err := link.List()
+	if err != nil {
+		return nil, fmt.Errorf("list TAPs: %w", err)
+	}
+	var taps []hotplug.ObservedTAP
+	for _, l := range links {
+		if !l.TAP {
+			continue
+		}
+		t := hotplug.ObservedTAP{Name: l.Name, Warm: l.Alias == attachment.WarmAlias}
+		t.Key, t.Record, _ = attachment.ParseAlias(l.Alias)
+		taps = append(append(taps, t), segments.Observe(l.Alias, l.AltNames)...)
+	}
+	return taps, nil
+}
+
+func (n *nics) count() int {
+	count := len(n.trunk.ports)
+	for _, s := range n.state.Slots() {
+		if s.Key != (attachment.Key{}) && s.Key.Kind != attachment.Trunk && s.Status != hotplug.Quarantined {
+			count++
+		}
+	}
+	return count
+}
+
+// performAction performs one action. It returns the event that follows, if one does.
+func (n *nics) performAction(ctx context.Context, action hotplug.Action) hotplug.Event {
+	if n.performCommon(ctx, &n.slots, action) {
+		return nil
+	}
+	bound, cancel := context.WithTimeout(ctx, vmmTime)
+	defer cancel()
+	switch a := action.(type) {
+	case hotplug.AddTAP:
+		n.plug = plug{}
+		return n.plug.do(a.Occupant, hotplug.StepTAP, func() error { return n.addTAP(a) })
+	case hotplug.NetdevAdd:
+		return n.plug.do(a.Occupant, hotplug.StepNetdev, func() error { return n.addNetdev(bound, a) })
+	case hotplug.DeviceAdd:
+		e := n.plug.do(a.Occupant, hotplug.StepDevice, func() error { return n.addDevice(bound, a) })
+		if failed, ok := e.(hotplug.PlugFailed); ok && !failed.Uncertain {
+			n.after(ctx, 0, n.repair) // others may have plugged a device into the slot
+		}
+		return e
+	case hotplug.Connect:
+		begin := time.Now()
+		err := n.connect(a)
+		n.plug.took("connect", begin)
+		if err != nil {
+			return hotplug.ConnectFailed{Occupant: a.Occupant, Err: err}
+		}
+		return hotplug.Connected{Occupant: a.Occupant}
+	case hotplug.Disconnect:
+		n.checkRemoved(ctx, a, n.disconnect(a))
+	case hotplug.Adopted:
+		n.tryAdopt(ctx, a.Attachment.Key)
+	case hotplug.DeviceDel:
+		return n.deleteDevice(bound, a)
+	case hotplug.NetdevDel:
+		n.checkRemoved(ctx, a, n.vmm.DeleteNetdev(bound, a.ID))
+	case hotplug.CutTAP:
+		n.checkRemoved(ctx, a, n.cutTAP(a.TAP))
+	case hotplug.DelTAP:
+		n.checkRemoved(ctx, a, n.deleteTAP(a.TAP))
+	case hotplug.Released:
+		n.checkRemoved(ctx, a, n.release(a.Key))
+	case hotplug.Lost:
+		key := a.Attachment.Key
+		if a.Reset {
+			n.log.Info("NIC is free: the guest was reset", "container", key.Owner, "interface", key.Name, "slot", a.Attachment.Slot)
+			break
+		}
+		n.host.Metrics.Lost(n.Record.Name)
+		n.log.Warn("NIC is lost: the guest has given it up unasked", "container", key.Owner, "interface", key.Name,
+			"endpoint", key.Kind == attachment.Endpoint, "slot", a.Attachment.Slot)
+	}
+	return nil
+}
+
+// deleteDevice asks the guest for a device of either state.
+func (g *Guest) deleteDevice(ctx context.Context, a hotplug.DeviceDel) hotplug.Event {
+	err := g.vmm.DeleteDevice(ctx, a.ID)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, vmm.ErrNotFound):
+		return hotplug.DeviceDeleted{Device: a.ID}
+	}
+	return hotplug.UnplugRefused{Device: a.ID, Err: err}
+}
+
+// connect gives a NIC to its pod.
+func (n *nics) connect(a hotplug.Connect) error {
+	switch a.Key.Kind {
+	case attachment.Trunk:
+		return n.trunk.open(a.TAP)
+	case attachment.Endpoint:
+		return n.host.Segments.Connect(a.TAP, a.Key)
+	}
+	err := n.connectNIC(a.Attachment, a.Record)
+	if err != nil && a.Change {
+		err = errors.Join(err, n.connectNIC(a.Attachment, a.Was))
+	}
+	return err
+}
+
+// connectNIC connects a NIC as a record says. It claims the addresses again: if the
+// request has failed since it claimed them, they were released.
+func (n *nics) connectNIC(a hotplug.Attachment, r attachment.Record) error {
+	if err := n.Tenant.Hold(n.owner(a.Key), r); err != nil {
+		return err
+	}
+	return n.host.Ports.Connect(a.TAP, a.MAC, r, attachment.Alias(a.Key, r), n.Tenant.Multicasts())
+}
+
+// disconnect takes a NIC away from its pod, but not from the guest.
+func (n *nics) disconnect(a hotplug.Disconnect) error {
+	if a.Key.Kind == attachment.Trunk {
+		n.trunk.removeAll()
+		n.trunk.close()
+	}
+	if endpoint, err := n.host.Segments.Disconnect(a.TAP); endpoint {
+		return err
+	}
+	return n.host.Ports.Disconnect(a.TAP, a.MAC)
+}
+
+// cutTAP takes the host's end of a NIC that is still there off the network: its TAP, or an
+// endpoint's queue.
+func (n *nics) cutTAP(name string) error {
+	if endpoint, err := n.host.Segments.ClosePort(name); endpoint {
+		return err
+	}
+	_, err := n.host.Ports.Cut(name)
+	return err
+}
+
+// deleteTAP deletes the host's end of a NIC: its TAP, or an endpoint's queue.
+func (n *nics) deleteTAP(name string) error {
+	if endpoint, err := n.host.Segments.ClosePort(name); endpoint {
+		return err
+	}
+	return n.host.Ports.Delete(name)
+}
+
+// release takes back what was reserved for an attachment.
+func (n *nics) release(key attachment.Key) error {
+	n.Tenant.Release(n.owner(key))
+	return n.host.Segments.Release(n.Record.Name, key)
+}
+
+// tryAdopt takes over an attachment of an earlier daemon. If that fails, the attachment is
+// left as it is, and repair tries again.
+func (n *nics) tryAdopt(ctx context.Context, key attachment.Key) {
+	delete(n.unadopted, key)
+	a, ok := n.state.Lookup(key)
+	if !ok { // it has ended
+		return
+	}
+	if err := n.adopt(a); err != nil {
+		n.unadopted[key] = true
+		n.log.Error("take over NIC: it is left as it is", "container", key.Owner, "interface", key.Name, "slot", a.Slot, "error", err)
+		n.repairLater(ctx)
+	}
+}
+
+// adopt takes over an attachment of an earlier daemon, which may have died in the
+// middle of a change.
+func (n *nics) adopt(a hotplug.Attachment) error {
+	switch a.Key.Kind {
+	case attachment.Trunk:
+		return n.trunk.adopt(a.TAP, a.MAC)
+	case attachment.Endpoint:
+		return errors.Join(n.Tenant.Hold(n.owner(a.Key), attachment.Record{}), n.host.Segments.Connect(a.TAP, a.Key))
+	}
+	return n.adoptPort(a.Key, a.Record, a.TAP, a.MAC)
+}
+
+// adoptPort counts an attachment, claims its addresses, and connects its port as the
+// record says. If another attachment has one of the addresses by now, the port may send
+// from none; the alias keeps them.
+func (g *Guest) adoptPort(key attachment.Key, r attachment.Record, port, mac string) error {
+	alias := attachment.Alias(key, r)
+	if err := g.Tenant.Hold(g.owner(key), r); err != nil {
+		g.log.Error("take over addresses", "container", key.Owner, "interface", key.Name, "error", err)
+		r.Addresses = nil
+	}
+	return g.host.Ports.Correct(port, mac, r, alias, g.Tenant.Multicasts())
+}
+
+func (g *Guest) owner(key attachment.Key) string { return g.Record.Owner(key) }
+
+// endpointMAC returns the MAC with which an endpoint's NIC is plugged.
+func (n *nics) endpointMAC(r attachment.Record, o hotplug.Occupant) string {
+	if r.OwnMAC {
+		return o.MAC(n.Record.MacPrefix())
+	}
+	return segment.MAC(r.Fraction).String()
+}

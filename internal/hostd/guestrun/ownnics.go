@@ -1,0 +1,80 @@
+package guestrun
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"time"
+	"unnest/internal/hostd/ports"
+	"unnest/internal/netdev/link"
+)
+
+// ownNICInterval is how long a NIC on a TAP that was put on a bridge of the tenant after the
+// guest's start is not guarded.
+const ownNICInterval = time.Second
+
+// findOwnNICs asks the VMM for the guest's own NICs, unless the record names their TAPs,
+// and guards those on a bridge of the tenant. Others may be for the operator.
+func (g *Guest) findOwnNICs(ctx context.Context) {
+	for _, n := range g.Record.NICs {
+		if n.TAP != "" {
+			continue
+		}
+		bound, cancel := context.WithTimeout(ctx, vmmTime)
+		defer cancel()
+		own, err := g.vmm.OwnNICs(bound)
+		if err != nil {
+			g.log.Warn("find the guest's own NICs: they may send anything; add the keys tap and mac to the guest", "error", err)
+		}
+		g.own = own
+		g.guardOwnNICs(ctx, n.Addresses, map[string]bool{})
+		return
+	}
+}
+
+// guardOwnNICs guards the NICs that are on a bridge of the tenant by now, and looks again
+// later.
+func (g *Guest) guardOwnNICs(ctx context.Context, addresses []netip.Addr, done map[string]bool) {
+	for _, n := range g.own {
+		if done[n.TAP] || !slices.Contains(append([]string{g.Tenant.Bridge}, g.Tenant.Now().Bridges...), link.Bridge(n.TAP)) {
+			continue
+		}
+		own := ports.OwnNIC{Guest: g.Record.Name}
+		switch {
+		case g.Record.Unguarded:
+			own.Unguarded, own.Intended = "as the configuration says (unguarded)", true
+		case len(addresses) == 0:
+			own.Unguarded = "the configuration does not say from which addresses the guest may send: add its addresses"
+		default:
+			if err := g.guardOwn(n.TAP, n.MAC, addresses, true); err != nil {
+				g.log.Warn("guard the guest's own NIC", "tap", n.TAP, "error", err)
+				continue // the next time
+			}
+			if was, ok := g.host.Own.Of(n.TAP); !ok || was != own {
+				g.log.Info("guard the guest's own NIC", "tap", n.TAP, "mac", n.MAC, "addresses", addresses)
+			}
+		}
+		done[n.TAP] = true
+		g.host.Own.Set(n.TAP, own)
+	}
+	if len(done) < len(g.own) {
+		g.after(ctx, ownNICInterval, func(ctx context.Context) { g.guardOwnNICs(ctx, addresses, done) })
+	}
+}
+
+// GuardOnce guards the NICs of a guest that has no run, as its run would.
+func (g *Guest) GuardOnce(ctx context.Context) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, vmmTime)
+	defer cancel()
+	for _, n := range g.Record.NICs {
+		if n.TAP != "" {
+			g.host.Own.Set(n.TAP, ports.OwnNIC{Guest: g.Record.Name})
+			return g.guardBootNICs() // it needs no VMM
+		}
+	}
+	if g.vmm, err = g.host.Dial(ctx, g.Record); err != nil {
+		return err
+	}
+	g.findOwnNICs(ctx)
+	return g.vmm.Close()
+}

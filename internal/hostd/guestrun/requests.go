@@ -1,0 +1,83 @@
+package guestrun
+
+import (
+	"context"
+
+	"unnest/internal/hostapi/hostdpb"
+	"unnest/internal/hostd/attachment"
+	"unnest/internal/hostd/segments"
+	"unnest/internal/hostd/shares"
+	"unnest/internal/hostd/status"
+	"unnest/internal/netdev/share"
+)
+
+// request has the run goroutine serve a request of the guest's system, which is up then.
+func request[T any](ctx context.Context, g *Guest, f func(ctx context.Context, answer func(T, error))) (T, error) {
+	return call(ctx, g, func(ctx context.Context, answer func(T, error)) {
+		g.nics.wake(ctx)
+		f(ctx, answer)
+	})
+}
+
+// Attach gives an attachment a NIC.
+func (g *Guest) Attach(ctx context.Context, w WantedNIC) (Attached, error) {
+	return request(ctx, g, func(ctx context.Context, answer func(Attached, error)) { g.nics.attach(ctx, w, answer) })
+}
+
+// Join gives an attachment an endpoint of a segment.
+func (g *Guest) Join(ctx context.Context, key attachment.Key, s segments.Spec) (Attached, error) {
+	return request(ctx, g, func(ctx context.Context, answer func(Attached, error)) { g.nics.join(ctx, key, s, answer) })
+}
+
+// Detach takes an attachment's NIC or endpoint away, and says whether it was a VLAN.
+func (g *Guest) Detach(ctx context.Context, key attachment.Key) (vlan bool, err error) {
+	return request(ctx, g, func(ctx context.Context, answer func(bool, error)) { g.nics.detach(ctx, key, answer) })
+}
+
+// List describes the guest's NICs and VLANs.
+func (g *Guest) List(ctx context.Context) ([]*hostdpb.NIC, error) {
+	return request(ctx, g, func(_ context.Context, answer func([]*hostdpb.NIC, error)) { answer(g.nics.list(), nil) })
+}
+
+// Check compares an attachment with what a guest expects. The error wraps errNoAttachment,
+// errNoEndpoint or errDamaged.
+func (g *Guest) Check(ctx context.Context, key attachment.Key, r *hostdpb.CheckRequest) (*hostdpb.CheckResponse, error) {
+	return request(ctx, g, func(_ context.Context, answer func(*hostdpb.CheckResponse, error)) {
+		if key.Kind == attachment.Endpoint {
+			e, err := g.nics.checkEndpoint(key, r)
+			answer(&hostdpb.CheckResponse{Endpoint: e}, err)
+			return
+		}
+		nic, err := g.nics.checkNIC(key, r)
+		answer(&hostdpb.CheckResponse{Nic: nic}, err)
+	})
+}
+
+// Leaked lists the attachments that were made for a network and are not valid.
+func (g *Guest) Leaked(ctx context.Context, network string, valid map[attachment.Key]bool) ([]attachment.Key, error) {
+	return request(ctx, g, func(_ context.Context, answer func([]attachment.Key, error)) {
+		answer(g.nics.leaked(network, valid), nil)
+	})
+}
+
+// RequestStatus describes the guest to its own system.
+func (g *Guest) RequestStatus(ctx context.Context) (status.Guest, error) {
+	return request(ctx, g, func(_ context.Context, answer func(status.Guest, error)) { answer(g.status(), nil) })
+}
+
+// AttachShare gives the guest a volume or shared memory. digest is that of the pod's key.
+func (g *Guest) AttachShare(ctx context.Context, id share.ID, digest share.Digest, size uint64) (shares.Shared, error) {
+	return request(ctx, g, func(ctx context.Context, answer func(shares.Shared, error)) {
+		g.shares.attach(ctx, id, digest, size, answer)
+	})
+}
+
+// DetachShare takes a volume or shared memory away.
+func (g *Guest) DetachShare(ctx context.Context, id share.ID) (struct{}, error) {
+	return request(ctx, g, func(ctx context.Context, answer func(struct{}, error)) { g.shares.detach(ctx, id, answer) })
+}
+
+// DescribeStatus describes the guest to the operator: it says nothing of the guest's system.
+func (g *Guest) DescribeStatus(ctx context.Context) (status.Guest, error) {
+	return read(ctx, g, g.status)
+}

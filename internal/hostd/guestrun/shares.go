@@ -1,0 +1,107 @@
+package guestrun
+
+import (
+	"context"
+	"errors"
+
+	"unnest/internal/hostd/attachment"
+	"unnest/internal/hostd/hotplug"
+	"unnest/internal/hostd/shares"
+	"unnest/internal/netdev/share"
+	"unnest/internal/vmm"
+)
+
+// shareSlots are the volumes and the shared memory of one guest: the state of its ports
+// for them, which package shares acts on.
+type shareSlots struct {
+	*Guest
+	slots
+	devices *shares.Guest
+}
+
+func newShareSlots(g *Guest) (*shareSlots, error) {
+	sharer, _ := g.vmm.(vmm.Sharer)
+	s := &shareSlots{Guest: g, devices: g.host.Shares.Guest(g.Record.Name, g.Tenant.Now, g.Record.Export, sharer, g.log)}
+	s.slots = slots{perform: s.performAction}
+	if s.devices.Ports() == 0 {
+		return s, nil // the zero State has no ports
+	}
+	var err error
+	s.state, err = hotplug.New(hotplug.Config{
+		Slots: s.devices.Ports(), Shares: true, UnplugTimeout: g.unplugTime, UnplugTries: unplugTries, Cooldown: slotCooldown,
+	})
+	return s, err
+}
+
+// look lists what is in the guest's ports.
+func (s *shareSlots) look(ctx context.Context) (hotplug.Observed, error) {
+	return s.devices.Observe(ctx, s.claimed)
+}
+
+// claimed reports whether a share is in a port, or waits for one.
+func (s *shareSlots) claimed(key attachment.Key) bool {
+	return s.state.Holds(key) || s.state.Waits(key)
+}
+
+// performAction performs one action. The guest scans its NIC slots as well when a share
+// is plugged or unplugged.
+func (s *shareSlots) performAction(ctx context.Context, action hotplug.Action) hotplug.Event {
+	if s.performCommon(ctx, &s.slots, action) {
+		return nil
+	}
+	bound, cancel := context.WithTimeout(ctx, vmmTime)
+	defer cancel()
+	switch a := action.(type) {
+	case hotplug.DeviceDel:
+		s.nics.feed(ctx, hotplug.Rescan{})
+		return s.deleteDevice(bound, a)
+	case hotplug.AddShare:
+		s.nics.feed(ctx, hotplug.Rescan{})
+	}
+	event, err := s.devices.Perform(bound, action)
+	s.checkRemoved(ctx, action, err)
+	return event
+}
+
+// attach gives the guest a volume or shared memory. digest is that of the pod's key.
+func (s *shareSlots) attach(ctx context.Context, id share.ID, digest share.Digest, size uint64, answer func(shares.Shared, error)) {
+	key := shares.Key(id)
+	plug, err := s.devices.Reserve(id, digest, size)
+	if err != nil || !plug {
+		answer(s.devices.Describe(id, 0), err)
+		return
+	}
+	event := func(request hotplug.RequestID) hotplug.Event { return hotplug.Attach{Request: request, Key: key} }
+	s.request(ctx, &s.slots, event, func(r hotplug.Reply) {
+		s.releaseUnused(id, r.Err)
+		if r.Err != nil {
+			answer(shares.Shared{}, r.Err)
+			return
+		}
+		answer(s.devices.Describe(id, r.Attachment.Slot), nil)
+	})
+}
+
+// releaseUnused ends the claim of an attach that has failed with err, unless the guest
+// has the share or still waits for it.
+func (s *shareSlots) releaseUnused(id share.ID, err error) {
+	if err == nil || s.claimed(shares.Key(id)) {
+		return
+	}
+	if err := s.devices.Release(id); err != nil {
+		s.log.Warn("release share", "shared", id, "error", err)
+	}
+}
+
+func (s *shareSlots) detach(ctx context.Context, id share.ID, answer func(struct{}, error)) {
+	event := func(request hotplug.RequestID) hotplug.Event {
+		return hotplug.Detach{Request: request, Key: shares.Key(id)}
+	}
+	s.request(ctx, &s.slots, event, func(r hotplug.Reply) {
+		err := r.Err
+		if err == nil {
+			err = errors.Join(err, s.devices.Release(id)) // if it is in the export
+		}
+		answer(struct{}{}, err)
+	})
+}

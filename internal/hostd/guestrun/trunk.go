@@ -1,0 +1,163 @@
+package guestrun
+
+import (
+	"errors"
+	"fmt"
+
+	"unnest/internal/hostapi/hostdpb"
+	"unnest/internal/hostd/attachment"
+	"unnest/internal/hostd/hotplug"
+	"unnest/internal/netdev/link"
+	"unnest/internal/netdev/vlan"
+)
+
+// trunk is the NIC of a guest that carries the VLANs of its pods.
+type trunk struct {
+	*Guest
+	link  *vlan.Trunk // nil while the NIC is not connected
+	ports map[attachment.Key]vlanPort
+	last  int // the VLAN given last
+}
+
+type vlanPort struct {
+	id     int
+	port   string // on the host
+	record attachment.Record
+}
+
+// open makes a NIC that has just been plugged the guest's trunk.
+func (t *trunk) open(port string) (err error) {
+	t.close()
+	if t.link, err = vlan.Open(port, t.Record.VlanPrefix()); err != nil {
+		return err
+	}
+	return link.SetAlias(port, attachment.Alias(attachment.TrunkKey, attachment.Record{}))
+}
+
+func (t *trunk) close() {
+	if t.link != nil {
+		if err := t.link.Close(); err != nil {
+			t.log.Warn("close trunk", "error", err)
+		}
+		t.link = nil
+	}
+}
+
+// add gives an attachment a VLAN, or changes the record of the one that it has. It
+// claims the addresses again, as connectNIC does.
+func (t *trunk) add(key attachment.Key, r attachment.Record) (*hostdpb.NIC, error) {
+	if t.link == nil {
+		return nil, hotplug.ErrDetached // since it was plugged
+	}
+	v, known := t.ports[key]
+	if !known {
+		id, err := vlan.NextVLAN(t.last, t.taken)
+		if err != nil {
+			return nil, err
+		}
+		v = vlanPort{id: id, port: vlan.PortName(t.Record.VlanPrefix(), id)}
+	}
+	v.record = r
+	if err := t.Tenant.Hold(t.owner(key), r); err != nil {
+		return nil, err
+	}
+	if err := t.host.Ports.Guard(v.port, t.mac(v.id), r.Addrs(), r.DHCP, t.Tenant.Multicasts()); err != nil {
+		return nil, err
+	}
+	if !known {
+		if err := t.link.Add(vlan.Port{VLAN: v.id, MTU: t.Tenant.MTU}); err != nil {
+			return nil, errors.Join(err, t.host.Ports.Unguard(v.port))
+		}
+		t.last = v.id
+	}
+	if err := t.host.Ports.Connect(v.port, t.mac(v.id), r, attachment.Alias(key, r), t.Tenant.Multicasts()); err != nil {
+		return nil, errors.Join(err, t.delete(v))
+	}
+	t.ports[key] = v
+	return t.describe(key, v), nil
+}
+
+func (t *trunk) taken(id int) bool {
+	for _, v := range t.ports {
+		if v.id == id {
+			return true
+		}
+	}
+	return false
+}
+
+func (t *trunk) mac(id int) string { return vlan.MAC(t.Record.MacPrefix(), id) }
+
+// remove takes an attachment's VLAN away, and reports whether it had one.
+func (t *trunk) remove(key attachment.Key) bool {
+	v, ok := t.ports[key]
+	if !ok {
+		return false
+	}
+	delete(t.ports, key)
+	if err := t.delete(v); err != nil {
+		t.log.Warn("leave behind", "vlan", v.id, "error", err)
+	}
+	t.Tenant.Release(t.owner(key))
+	return true
+}
+
+// removeAll takes all VLANs away: the guest was reset, or has lost the trunk.
+func (t *trunk) removeAll() {
+	for key := range t.ports {
+		t.remove(key)
+	}
+}
+
+func (t *trunk) delete(v vlanPort) error {
+	if t.link != nil {
+		if err := t.link.Delete(v.id); err != nil {
+			return err
+		}
+	}
+	return t.host.Ports.Delete(v.port)
+}
+
+// adopt takes over the trunk NIC of an earlier daemon, with its VLANs. A VLAN without
+// an owner was not finished. It may be tried again after an error.
+func (t *trunk) adopt(port, mac string) (err error) {
+	if t.link == nil {
+		if t.link, err = vlan.Open(port, t.Record.VlanPrefix()); err != nil {
+			return err
+		}
+	}
+	found, err := t.link.Ports()
+	if err != nil {
+		return err
+	}
+	for _, p := range found { // first, so that no other attachment gets one of the VLANs
+		v := vlanPort{id: p.VLAN, port: p.Name}
+		key, r, ok := attachment.ParseAlias(p.Alias)
+		if ok {
+			v.record = r
+			t.ports[key] = v
+		} else {
+			err = errors.Join(err, t.delete(v))
+		}
+	}
+	err = errors.Join(err, t.host.Ports.Guard(port, mac, nil, false, 0))
+	for key, v := range t.ports {
+		if adoptErr := t.adoptPort(key, v.record, v.port, t.mac(v.id)); adoptErr != nil {
+			err = errors.Join(err, fmt.Errorf("take over VLAN %d: %w", v.id, adoptErr))
+		}
+	}
+	return err
+}
+
+// describe returns a VLAN in the form of the protocol.
+func (t *trunk) describe(key attachment.Key, v vlanPort) *hostdpb.NIC {
+	nic := &hostdpb.NIC{
+		ContainerId: key.Owner, Interface: key.Name, Mac: t.mac(v.id),
+		Mode: hostdpb.Mode_MODE_TRUNK, Vlan: uint32(v.id), State: hostdpb.NICState_NIC_STATE_ATTACHED,
+	}
+	if trunk, ok := t.nics.state.Lookup(attachment.TrunkKey); ok {
+		nic.TrunkMac = trunk.MAC
+	}
+	describeRecord(nic, v.record)
+	return nic
+}

@@ -1,0 +1,91 @@
+package guestrun
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"unnest/internal/hostd/record"
+	"unnest/internal/vmm"
+	"unnest/internal/vmm/libvirt"
+	"unnest/internal/vmm/qemu"
+)
+
+// Dialer returns a function that connects to a guest's VMM. When the guest does not run its error
+// wraps vmm.ErrNotRunning. libvirt gets media in the directory media.
+func Dialer(media string) func(context.Context, record.Guest) (vmm.VMM, error) {
+	return func(ctx context.Context, r record.Guest) (vmm.VMM, error) {
+		if r.Libvirt != nil {
+			return libvirt.Dial(ctx, r.Libvirt.Socket, r.Libvirt.Name, media)
+		}
+		v, err := dialQEMU(ctx, r)
+		if NotListening(err) {
+			err = fmt.Errorf("%w: %w", vmm.ErrNotRunning, err)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return v, nil
+	}
+}
+
+// MediaDir returns the directory of media for libvirt. That of systemd's RuntimeDirectory= is in
+// memory, and QEMU's user can reach it, unlike the state directory of the unit.
+func MediaDir(stateDir string) (string, error) {
+	if dirs := os.Getenv("RUNTIME_DIRECTORY"); dirs != "" {
+		first, _, _ := strings.Cut(dirs, ":")
+		return filepath.Join(first, "media"), nil
+	}
+	return filepath.Abs(filepath.Join(stateDir, "media"))
+}
+
+// NotListening reports whether an error says that no process listens on a socket.
+func NotListening(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED)
+}
+
+func dialQEMU(ctx context.Context, r record.Guest) (_ *qemu.VMM, err error) {
+	ports := r.Ports
+	if len(ports) == 0 {
+		if ports, err = qemu.Discover(ctx, r.QMP); err != nil {
+			return nil, err
+		}
+	}
+	return qemu.Dial(ctx, r.QMP, ports)
+}
+
+// How often, and at which interval, to ask for the process of a VMM that has not yet
+// noticed the end of the earlier daemon's connections.
+const (
+	processTries    = 20
+	processInterval = 50 * time.Millisecond
+)
+
+// Process returns the ID of the VMM's process. If the VMM hangs and takes no further
+// connection, it is the one in the record.
+func Process(ctx context.Context, r record.Guest) (pid int, err error) {
+	for range processTries {
+		pid, err = qemu.PID(ctx, r.QMP)
+		if !errors.Is(err, unix.EAGAIN) || ctx.Err() != nil {
+			break
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(processInterval):
+		}
+	}
+	switch {
+	case NotListening(err):
+		return 0, fmt.Errorf("%w: %w", vmm.ErrNotRunning, err)
+	case err != nil && r.PID > 0:
+		return r.PID, nil
+	}
+	return pid, err
+}

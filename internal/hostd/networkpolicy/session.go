@@ -1,0 +1,77 @@
+package networkpolicy
+
+import (
+	"sync"
+
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+)
+
+const (
+	maxPods         = 16384
+	maxPeers        = 4 << 20 // of all pods
+	maxPodName      = 320
+	maxPodAddresses = 16
+)
+
+var (
+	ErrSuperseded = grpcstatus.Error(codes.Aborted, "a newer stream of the tenant has taken over")
+	errNoPolicies = grpcstatus.Error(codes.FailedPrecondition, "the daemon's configuration has no networkPolicy for the tenant: set it to optional or required, and start the daemon again")
+)
+
+// Session is a stream of a policy client.
+type Session struct {
+	Tenant     string
+	Superseded chan struct{} // closed when a newer session has begun
+
+	mu    sync.Mutex
+	ended []string      // pods that the client has not been told of
+	Wake  chan struct{} // has a value when takeEnded returns pods
+}
+
+// Begin makes a session the only one of its tenant.
+func (p *Policies) Begin(tenant string) (*Session, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t := p.tenants[tenant]
+	if t == nil {
+		return nil, errNoPolicies
+	}
+	if t.session != nil {
+		close(t.session.Superseded)
+	}
+	t.session = &Session{Tenant: tenant, Superseded: make(chan struct{}), Wake: make(chan struct{}, 1)}
+	return t.session, nil
+}
+
+// End ends a session.
+func (p *Policies) End(s *Session) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t := p.tenants[s.Tenant]; t.session == s {
+		t.session = nil
+	}
+}
+
+// tell tells the client, if there is one, that a pod has ended.
+func (s *Session) tell(pod string) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = append(s.ended, pod)
+	select {
+	case s.Wake <- struct{}{}:
+	default: // it is awake
+	}
+}
+
+// TakeEnded returns the pods that have ended since the last call.
+func (s *Session) TakeEnded() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ended := s.ended
+	s.ended = nil
+	return ended
+}

@@ -1,0 +1,131 @@
+package networkpolicy
+
+import (
+	"net/netip"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+
+	"unnest/internal/hostapi/hostdpb"
+	"unnest/internal/netdev/isolation"
+)
+
+// Staging is what a stream has said, in force after the next commit. It begins empty, so the
+// first commit replaces what an earlier stream has said.
+type Staging struct {
+	pods    map[string]podRules
+	changed map[string]bool // since the last commit
+	peers   int
+}
+
+func NewStaging() *Staging {
+	return &Staging{pods: map[string]podRules{}, changed: map[string]bool{}}
+}
+
+// Count returns the number of pods.
+func (s *Staging) Count() int { return len(s.pods) }
+
+func (s *Staging) remove(name string) {
+	s.peers -= s.pods[name].peers()
+	delete(s.pods, name)
+}
+
+// Add stages what one request says.
+func (s *Staging) Add(r *hostdpb.ApplyRequest) error {
+	if name := r.GetRemove(); name != "" {
+		s.remove(name)
+	}
+	for _, message := range []*hostdpb.PodPolicy{r.GetPod(), r.GetMore()} {
+		if message == nil {
+			continue
+		}
+		name, pod, err := parsePod(message)
+		if err != nil {
+			return err
+		}
+		if message == r.GetMore() {
+			if !s.changed[name] {
+				return grpcstatus.Errorf(codes.InvalidArgument, "more of pod %q: name the pod first", name)
+			}
+			pod = s.pods[name].with(pod)
+		}
+		s.peers += pod.peers() - s.pods[name].peers()
+		s.pods[name], s.changed[name] = pod, true
+	}
+	if len(s.pods) > maxPods || s.peers > maxPeers {
+		return grpcstatus.Errorf(codes.ResourceExhausted, "%d pods with %d peers: want at most %d and %d", len(s.pods), s.peers, maxPods, maxPeers)
+	}
+	return nil
+}
+
+// peers counts the peers and services of all rules.
+func (p podRules) peers() (n int) {
+	for _, d := range []*isolation.Direction{p.Ingress, p.Egress} {
+		if d != nil {
+			for _, r := range d.Allow {
+				n += len(r.Peers) + len(r.Services)
+			}
+		}
+	}
+	return n
+}
+
+// with returns p with further rules.
+func (p podRules) with(more podRules) podRules {
+	join := func(a, b *isolation.Direction) *isolation.Direction {
+		if a == nil || b == nil {
+			return a
+		}
+		return &isolation.Direction{Allow: append(a.Allow[:len(a.Allow):len(a.Allow)], b.Allow...)}
+	}
+	return podRules{p.Addresses, join(p.Ingress, more.Ingress), join(p.Egress, more.Egress)}
+}
+
+func parsePod(m *hostdpb.PodPolicy) (name string, p podRules, err error) {
+	name = m.GetPod()
+	if name == "" || len(name) > maxPodName || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return name, p, grpcstatus.Errorf(codes.InvalidArgument, "pod %.80q: want 1 to %d bytes of printable ASCII without blanks", name, maxPodName)
+	}
+	if len(m.GetAddresses()) > maxPodAddresses {
+		return name, p, grpcstatus.Errorf(codes.InvalidArgument, "pod %s: %d addresses: want at most %d", name, len(m.GetAddresses()), maxPodAddresses)
+	}
+	for _, text := range m.GetAddresses() {
+		a, err := netip.ParseAddr(text)
+		if err != nil || a.Is4In6() || a.Zone() != "" {
+			return name, p, grpcstatus.Errorf(codes.InvalidArgument, "pod %s: address %.60q: want an IP address", name, text)
+		}
+		p.Addresses = append(p.Addresses, a)
+	}
+	if p.Ingress, err = parseDirection(m.GetIngress()); err == nil {
+		p.Egress, err = parseDirection(m.GetEgress())
+	}
+	if err != nil {
+		return name, p, grpcstatus.Errorf(codes.InvalidArgument, "pod %s: %v", name, err)
+	}
+	return name, p, nil
+}
+
+func parseDirection(m *hostdpb.PolicyDirection) (*isolation.Direction, error) {
+	if m == nil {
+		return nil, nil
+	}
+	d := &isolation.Direction{}
+	for _, r := range m.GetAllow() {
+		rule, err := parseRule(r)
+		if err != nil {
+			return nil, err
+		}
+		d.Allow = append(d.Allow, rule)
+	}
+	return d, nil
+}
+
+// Forget drops pods that have ended, unless the client has named them again since.
+func (s *Staging) Forget(ended []string) {
+	for _, name := range ended {
+		if !s.changed[name] {
+			s.remove(name)
+		}
+	}
+}

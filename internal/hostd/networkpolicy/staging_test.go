@@ -1,0 +1,66 @@
+package networkpolicy
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"unnest/internal/hostapi/hostdpb"
+)
+
+// stagedPod returns the policy of a pod that allows peers to connect to its ports 80 to 90.
+func stagedPod(pod string, peers ...string) *hostdpb.PodPolicy {
+	return &hostdpb.PodPolicy{Pod: pod, Egress: &hostdpb.PolicyDirection{}, Ingress: &hostdpb.PolicyDirection{Allow: []*hostdpb.PolicyRule{{
+		Peers: peers, Services: []*hostdpb.PolicyService{{Protocol: hostdpb.Protocol_PROTOCOL_TCP, First: 80, Last: 90}},
+	}}}}
+}
+
+// A request that is not as described changes nothing, and names what is wrong.
+func TestPolicyRefused(t *testing.T) {
+	service := func(p hostdpb.Protocol, first, last uint32) *hostdpb.PodPolicy {
+		return &hostdpb.PodPolicy{Pod: "a", Ingress: &hostdpb.PolicyDirection{Allow: []*hostdpb.PolicyRule{{
+			Peers: []string{"0.0.0.0/0"}, Services: []*hostdpb.PolicyService{{Protocol: p, First: first, Last: last}},
+		}}}}
+	}
+	for want, r := range map[string]*hostdpb.ApplyRequest{
+		`pod "":`:                 {Pod: &hostdpb.PodPolicy{}},
+		`pod "a b":`:              {Pod: &hostdpb.PodPolicy{Pod: "a b"}},
+		`address "10.0.0.1/8"`:    {Pod: &hostdpb.PodPolicy{Pod: "a", Addresses: []string{"10.0.0.1/8"}}},
+		"17 addresses":            {Pod: &hostdpb.PodPolicy{Pod: "a", Addresses: make([]string, 17)}},
+		`peer "10.0.0.1"`:         {Pod: stagedPod("a", "10.0.0.1")},
+		"ports 2 to 1":            {Pod: service(hostdpb.Protocol_PROTOCOL_TCP, 2, 1)},
+		"ports 1 to 65536":        {Pod: service(hostdpb.Protocol_PROTOCOL_TCP, 1, 65536)},
+		"protocol 0":              {Pod: service(0, 1, 2)},
+		`more of pod "a"`:         {More: &hostdpb.PodPolicy{Pod: "a"}},
+		"16385 pods with 0 peers": {Pod: &hostdpb.PodPolicy{Pod: "a"}},
+	} {
+		s := NewStaging()
+		if strings.HasPrefix(want, "16385") {
+			for i := range maxPods {
+				s.pods[fmt.Sprint(i)] = podRules{}
+			}
+		}
+		if err := s.Add(r); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want an error with %s", err, want)
+		}
+	}
+}
+
+// Peers of a stream are counted as they come, are replaced and go.
+func TestPolicyPeersAreCounted(t *testing.T) {
+	s := NewStaging()
+	for i, step := range []struct {
+		r    *hostdpb.ApplyRequest
+		want int
+	}{
+		{&hostdpb.ApplyRequest{Pod: stagedPod("a", "10.0.0.1/32", "10.0.0.2/32")}, 3},
+		{&hostdpb.ApplyRequest{More: stagedPod("a", "10.0.0.3/32")}, 5},
+		{&hostdpb.ApplyRequest{Pod: stagedPod("b", "10.0.0.0/8", "10.0.0.1/32")}, 7},
+		{&hostdpb.ApplyRequest{Pod: stagedPod("a", "10.0.0.1/32")}, 4},
+		{&hostdpb.ApplyRequest{Remove: "b"}, 2},
+		{&hostdpb.ApplyRequest{Remove: "b"}, 2},
+	} {
+		if err := s.Add(step.r); err != nil || s.peers != step.want {
+			t.Errorf("step %d: %d peers, error %v, want %d", i, s.peers, err, step.want)
+		}
+	}
+}

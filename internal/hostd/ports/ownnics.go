@@ -1,0 +1,66 @@
+package ports
+
+import (
+	"errors"
+	"slices"
+	"sync"
+)
+
+// OwnNICs are the own NICs of guests of the configuration that the daemon has found through
+// the VMM, and of guests that are not enrolled.
+type OwnNICs struct {
+	ports *Ports
+
+	mu    sync.Mutex
+	found map[string]OwnNIC // by TAP
+}
+
+func NewOwnNICs(p *Ports) *OwnNICs { return &OwnNICs{ports: p, found: map[string]OwnNIC{}} }
+
+// OwnNIC is a NIC that a guest has from its start.
+type OwnNIC struct {
+	Guest     string
+	Unguarded string // why it is not guarded; empty: it is, or is on no bridge of the tenant
+	Intended  bool   // that it is not
+}
+
+// Forget forgets the NICs of a guest that is gone, and ends their guard.
+func (o *OwnNICs) Forget(guest string) (err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for tap, n := range o.found {
+		if n.Guest != guest {
+			continue
+		}
+		delete(o.found, tap)
+		if n.Unguarded == "" {
+			err = errors.Join(err, o.ports.UnguardOwn(tap))
+		}
+	}
+	return err
+}
+
+// Set records a NIC by its TAP.
+func (o *OwnNICs) Set(tap string, n OwnNIC) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.found[tap] = n
+}
+
+// Of returns the NIC on a TAP, and whether there is one.
+func (o *OwnNICs) Of(tap string) (OwnNIC, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n, ok := o.found[tap]
+	return n, ok
+}
+
+// Guests lists the guests of which NICs were found.
+func (o *OwnNICs) Guests() (names []string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, n := range o.found {
+		names = append(names, n.Guest)
+	}
+	return slices.Compact(slices.Sorted(slices.Values(names)))
+}

@@ -1,0 +1,234 @@
+package ports
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"unnest/internal/hostd/attachment"
+	"unnest/internal/hostd/networkpolicy"
+	"unnest/internal/netdev/antispoof"
+	"unnest/internal/netdev/bridge"
+	"unnest/internal/netdev/link"
+	"unnest/internal/netdev/ratelimit"
+)
+
+// Ports are the host's ends of the guests' NICs: TAPs and the ports of VLANs, on
+// their bridges, behind the packet filter and the bandwidth limits.
+type Ports struct {
+	log  *slog.Logger
+	Open func() (*antispoof.Table, error) // nil: antispoof.Open
+	// made passes the packet filter on, once it is open.
+	Made chan *antispoof.Table
+
+	dropped   portDrops
+	checksums checksums
+	Policies  *networkpolicy.Policies // nil: none
+	services  services
+
+	mu     sync.Mutex
+	filter *antispoof.Table // nil until the first port opens it
+}
+
+func New(log *slog.Logger) *Ports {
+	return &Ports{log: log, Made: make(chan *antispoof.Table, 1)}
+}
+
+// table returns the packet filter. The first port opens it: a daemon without guests
+// changes nothing on the host. If that fails, the next port tries again.
+func (p *Ports) table() (*antispoof.Table, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.filter != nil {
+		return p.filter, nil
+	}
+	open := p.Open
+	if open == nil {
+		open = antispoof.Open
+	}
+	t, err := open()
+	if err != nil {
+		return nil, err
+	}
+	if err := prune(t); err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	p.filter = t
+	select {
+	case p.Made <- t:
+	default: // no one watches it
+	}
+	return t, nil
+}
+
+// Opened returns the packet filter, nil before the first port has opened it.
+func (p *Ports) Opened() *antispoof.Table {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.filter
+}
+
+// prune removes from the filter the ports of an earlier daemon that no longer exist.
+func prune(t *antispoof.Table) error {
+	all, err := t.Ports()
+	if err != nil {
+		return err
+	}
+	for _, p := range all {
+		_, err := link.Find(p.Interface)
+		if link.IsGone(err) {
+			err = t.Remove(p.Interface)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Guard lets a port send from these addresses only, and with dhcp ask for an address;
+// multicasts is antispoof's. The port need not exist yet.
+func (p *Ports) Guard(port, mac string, addresses []netip.Addr, dhcp bool, multicasts int) error {
+	hw, err := net.ParseMAC(mac)
+	if err != nil {
+		return err
+	}
+	t, err := p.table()
+	if err != nil {
+		return err
+	}
+	return t.Set(antispoof.Port{Interface: port, MAC: hw, Addresses: addresses, DHCP: dhcp, Multicasts: multicasts})
+}
+
+func (p *Ports) Unguard(port string) error {
+	t, err := p.table()
+	if err != nil {
+		return err
+	}
+	return t.Remove(port)
+}
+
+// Guarded returns the ports that the kernel guards by now.
+func (p *Ports) Guarded() (map[string]bool, error) {
+	t := p.Opened()
+	if t == nil {
+		return nil, nil
+	}
+	all, err := t.Ports()
+	names := map[string]bool{}
+	for _, g := range all {
+		names[g.Interface] = true
+	}
+	return names, err
+}
+
+// Connect connects a port as a record says. When a step fails, the port is disconnected.
+func (p *Ports) Connect(port, mac string, r attachment.Record, alias string, multicasts int) error {
+	if err := p.Correct(port, mac, r, alias, multicasts); err != nil {
+		return errors.Join(err, p.Disconnect(port, mac))
+	}
+	return nil
+}
+
+// Correct does what connect does, but after an error leaves what it has not corrected as
+// it was. It writes the alias last: a port whose alias names no attachment belongs to none.
+func (p *Ports) Correct(port, mac string, r attachment.Record, alias string, multicasts int) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("connect %s: %w", port, err)
+		}
+	}()
+	if err := p.Guard(port, mac, r.Addrs(), r.DHCP, multicasts); err != nil {
+		return err
+	}
+	if err := ratelimit.Set(port, ratelimit.Limits(r.Bandwidth)); err != nil {
+		return err
+	}
+	hw, err := net.ParseMAC(mac)
+	if err != nil {
+		return err
+	}
+	if err := p.Policies.Connect(port, r); err != nil {
+		return err
+	}
+	if err := p.setServices(port, r.Services); err != nil {
+		return err
+	}
+	if err := p.checksums.attach(port); err != nil {
+		return err
+	}
+	if err := bridge.Join(port, r.Bridge, hw); err != nil {
+		return err
+	}
+	if err := link.SetUp(port); err != nil {
+		return err
+	}
+	return link.SetAlias(port, alias)
+}
+
+// Disconnect takes a port away from its attachment and marks it as warm. It does as much
+// as it can.
+func (p *Ports) Disconnect(port, mac string) error {
+	err := bridge.Leave(port)
+	if link.IsGone(err) {
+		return nil
+	}
+	return errors.Join(err, link.SetAlias(port, attachment.WarmAlias), p.setServices(port, nil), p.Policies.Disconnect(port), ratelimit.Clear(port), p.Guard(port, mac, nil, false, 0))
+}
+
+// Check returns an error when a port is not up, not on the bridge, or may not send from
+// one of the addresses.
+func (p *Ports) Check(port, bridge string, addresses []netip.Addr) error {
+	l, err := link.Find(port)
+	if err != nil {
+		return fmt.Errorf("port %s: %w", port, err)
+	}
+	master, err := link.Find(bridge)
+	switch {
+	case err != nil:
+		return fmt.Errorf("bridge %s: %w", bridge, err)
+	case l.Master != master.Index:
+		return fmt.Errorf("port %s is not on bridge %s", port, bridge)
+	case !l.Up:
+		return fmt.Errorf("port %s is down", port)
+	}
+	t, err := p.table()
+	if err != nil {
+		return err
+	}
+	all, err := t.Ports()
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(all, func(g antispoof.Port) bool { return g.Interface == port })
+	if i < 0 {
+		return fmt.Errorf("the packet filter does not guard port %s", port)
+	}
+	for _, a := range addresses {
+		if !slices.Contains(all[i].Addresses, a) {
+			return fmt.Errorf("the packet filter does not let port %s send from %s", port, a)
+		}
+	}
+	return nil
+}
+
+// Drops returns how many frames the filter has dropped, by reason.
+func (p *Ports) Drops() map[string]uint64 {
+	t := p.Opened()
+	if t == nil {
+		return nil
+	}
+	counts, err := t.Drops()
+	if err != nil {
+		p.log.Warn("count dropped frames", "error", err)
+		return counts
+	}
+	if counts["checksum"], err = p.checksums.drops(); err != nil {
+		p.log.Warn("count dropped frames", "error", err)
+	}
+	return counts
+}

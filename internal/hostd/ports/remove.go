@@ -1,0 +1,109 @@
+package ports
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"unnest/internal/hostd/attachment"
+	"unnest/internal/netdev/link"
+	"unnest/internal/netdev/ratelimit"
+	"unnest/internal/netdev/tap"
+)
+
+// Delete deletes a port, with its limits and its guard. A port that does not exist is not an
+// error. No VMM may use it: see tap.Remove.
+func (p *Ports) Delete(name string) error {
+	return errors.Join(link.Delete(name), p.forget(name))
+}
+
+// Cut takes a TAP off the network, with its limits and its guard, and deletes it unless a VMM
+// has it: then it stays, marked as ended.
+func (p *Ports) Cut(name string) (left bool, err error) {
+	left, err = tap.Remove(name)
+	if left && err == nil {
+		if err = link.SetAlias(name, attachment.EndedAlias); link.IsGone(err) { // closed meanwhile
+			left, err = false, nil
+		}
+	}
+	return left, errors.Join(err, p.forget(name))
+}
+
+// Retire deletes a port, or cuts it if a VMM has it. Then it leaves the name to others.
+func (p *Ports) Retire(name string) error {
+	l, _ := link.Find(name) // if there is none, its rules are left
+	if !l.TAP {
+		return p.Delete(name)
+	}
+	left, err := p.Cut(name)
+	if left && err == nil {
+		err = tap.Retire(name)
+	}
+	return err
+}
+
+// forget removes what a port leaves behind.
+func (p *Ports) forget(name string) error {
+	return errors.Join(ratelimit.Clear(name), p.setServices(name, nil), p.Policies.Disconnect(name), p.Unguard(name))
+}
+
+// RetirePrefixed retires the ports of a guest that is gone, or whose VMM is not ours any more.
+func (p *Ports) RetirePrefixed(prefixes ...string) error {
+	names, err := portsWhere(func(l link.Link) bool { return IsPort(l.Name, prefixes...) })
+	guarded, failed := p.Guarded() // also ports that went with their VMM
+	err = errors.Join(err, failed)
+	for name := range guarded {
+		if IsPort(name, prefixes...) && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	for _, name := range names {
+		err = errors.Join(err, p.Retire(name))
+	}
+	return err
+}
+
+// Held returns a TAP with the prefix that exists because a process has its descriptor; ""
+// if there is none. It does not see persistent TAPs.
+func (p *Ports) Held(prefix string) (string, error) {
+	links, err := link.List()
+	if err != nil {
+		return "", fmt.Errorf("list links: %w", err)
+	}
+	for _, l := range links {
+		if l.TAP && !l.Persistent && IsPort(l.Name, prefix) {
+			return l.Name, nil
+		}
+	}
+	return "", nil
+}
+
+// Orphans lists our ports that have none of the prefixes.
+func Orphans(known []string) ([]string, error) {
+	return portsWhere(func(l link.Link) bool {
+		return strings.HasPrefix(l.Alias, attachment.WarmAlias) && !IsPort(l.Name, known...)
+	})
+}
+
+func portsWhere(match func(link.Link) bool) (names []string, err error) {
+	links, err := link.List()
+	if err != nil {
+		return nil, fmt.Errorf("list links: %w", err)
+	}
+	for _, l := range links {
+		if match(l) {
+			names = append(names, l.Name)
+		}
+	}
+	return names, nil
+}
+
+// IsPort reports whether a link's name is a prefix followed by a digit: the prefix of
+// one guest may begin that of another.
+func IsPort(name string, prefixes ...string) bool {
+	return slices.ContainsFunc(prefixes, func(prefix string) bool {
+		rest, ok := strings.CutPrefix(name, prefix)
+		return ok && rest != "" && '0' <= rest[0] && rest[0] <= '9'
+	})
+}

@@ -1,0 +1,121 @@
+package ports
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"unnest/internal/hostd/attachment"
+	"unnest/internal/netdev/link"
+)
+
+// services are the service addresses of pods: a guest may send from those of its own pods, by
+// the NICs that it has from its start. They outlast a connection to the guest's VMM.
+type services struct {
+	mu  sync.Mutex
+	of  map[string][]netip.Addr // by a pod's port; nil: not read yet
+	own map[string]OwnGuard     // of guests' own NICs, by TAP
+}
+
+// OwnGuard is the guard of a guest's own NIC, without service addresses.
+type OwnGuard struct {
+	MAC        string
+	Addresses  []netip.Addr
+	DHCP       bool
+	Multicasts int
+	Pods       []string // prefixes of its pods' ports
+}
+
+// GuardOwn guards a NIC that a guest has from its start.
+func (p *Ports) GuardOwn(tap string, g OwnGuard) error {
+	s := &p.services
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.read(); err != nil {
+		return err
+	}
+	if s.own == nil {
+		s.own = map[string]OwnGuard{}
+	}
+	s.own[tap] = g
+	return errors.Join(p.guardServices(tap, g), p.checksums.attachOwn(tap))
+}
+
+// isOwn reports whether a TAP is that of a NIC that a guest has from its start.
+func (s *services) isOwn(tap string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, own := s.own[tap]
+	return own
+}
+
+// UnguardOwn ends the guard of such a NIC.
+func (p *Ports) UnguardOwn(tap string) error {
+	s := &p.services
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.own, tap)
+	return errors.Join(p.Policies.Speak(tap, nil), p.Unguard(tap), p.checksums.detachOwn(tap))
+}
+
+func (p *Ports) guardServices(tap string, g OwnGuard) error {
+	addresses, pods := slices.Clone(g.Addresses), map[netip.Addr]string{}
+	for port, all := range p.services.of {
+		if IsPort(port, g.Pods...) {
+			addresses = append(addresses, all...)
+			for _, a := range all {
+				pods[a] = port
+			}
+		}
+	}
+	// The filter of a pod's connections first: they may begin once the guest may send.
+	if err := p.Policies.Speak(tap, pods); err != nil {
+		return err
+	}
+	return p.Guard(tap, g.MAC, addresses, g.DHCP, g.Multicasts)
+}
+
+// setServices gives the pod behind a port service addresses, in place of those that it has.
+func (p *Ports) setServices(port string, addresses []netip.Addr) (err error) {
+	s := &p.services
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.read(); err != nil {
+		return err
+	}
+	was := s.of[port]
+	if slices.Equal(was, addresses) {
+		return nil
+	}
+	defer func() {
+		if err != nil { // the next call tries again
+			s.of[port] = was
+		}
+	}()
+	s.of[port] = addresses
+	for tap, g := range s.own {
+		if IsPort(port, g.Pods...) {
+			err = errors.Join(err, p.guardServices(tap, g))
+		}
+	}
+	return err
+}
+
+// read reads the addresses of the pods that an earlier daemon has connected.
+func (s *services) read() error {
+	if s.of != nil {
+		return nil
+	}
+	links, err := link.List()
+	if err != nil {
+		return err
+	}
+	s.of = map[string][]netip.Addr{}
+	for _, l := range links {
+		if key, r, ok := attachment.ParseAlias(l.Alias); ok && key.Kind == attachment.NIC && len(r.Services) > 0 {
+			s.of[l.Name] = r.Services
+		}
+	}
+	return nil
+}

@@ -1,0 +1,45 @@
+package tenant
+
+import (
+	"testing"
+	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/status"
+)
+
+// The NICs that a guest's pods can still get are as many as slots, limits and addresses allow.
+func TestFreeNICs(t *testing.T) {
+	tenant, _ := testTenant(t, t.TempDir()) // one range with 254 addresses, of which the gateway has one
+	for _, tt := range []struct {
+		limits   policy.Limits
+		guest    status.Guest
+		allocate bool
+		want     int
+	}{
+		{policy.Limits{}, status.Guest{SlotsFree: 3, Pool: 2}, false, 5},
+		{policy.Limits{NICs: 4}, status.Guest{SlotsFree: 3, Pool: 2, Attachments: 1}, true, 3},
+		{policy.Limits{}, status.Guest{SlotsFree: 1000}, false, 1000},
+		{policy.Limits{}, status.Guest{SlotsFree: 1000}, true, free(tenant)},
+		{policy.Limits{Addresses: 4}, status.Guest{Name: "node1", SlotsFree: 3}, true, 3},
+		{policy.Limits{Addresses: 4}, status.Guest{Name: "held", SlotsFree: 3}, true, 2},
+	} {
+		p := tenant.Tenant
+		p.Limits = tt.limits
+		tenant.Change(p)
+		if tt.guest.Name == "held" {
+			for _, owner := range []string{"held/a", "held/b"} {
+				if _, err := tenant.Take(owner, nil, true); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if got := tenant.FreeNICs(tt.guest, tt.allocate); got != tt.want {
+			t.Errorf("%+v with %+v: got %d, want %d", tt.guest, tt.limits, got, tt.want)
+		}
+	}
+}
+
+// free returns how many addresses of the range of a guest's tenant are free.
+func free(tenant *Tenant) int {
+	stats, _ := tenant.Stats()
+	return int(stats.Ranges[0].Free)
+}

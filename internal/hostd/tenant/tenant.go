@@ -1,0 +1,223 @@
+package tenant
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"unnest/internal/hostd/attachment"
+	"unnest/internal/hostd/ipam"
+	"unnest/internal/hostd/policy"
+	"unnest/internal/netdev/ratelimit"
+)
+
+// Tenant is the network that several guests share: its policy, its attachments, and the
+// owner of each address.
+type Tenant struct {
+	policy.Tenant                               // as the daemon made it; what a reload can change is in now
+	changed       atomic.Pointer[policy.Tenant] // nil: nothing has
+	file          *coolingFile
+
+	mu    sync.Mutex
+	pool  *ipam.Pool
+	owned map[string]int64 // attachments, as guest.owner names them, with the bytes of their queues
+}
+
+// Change gives the tenant a later policy of the same name.
+func (t *Tenant) Change(p policy.Tenant) { t.changed.Store(&p) }
+
+// Now returns the tenant's present policy.
+func (t *Tenant) Now() policy.Tenant {
+	if p := t.changed.Load(); p != nil {
+		return *p
+	}
+	return t.Tenant
+}
+
+// New makes a tenant whose cooling addresses are in the state directory. try contains
+// a panic.
+func New(p policy.Tenant, stateDir string, log *slog.Logger, try func(string, func())) (*Tenant, error) {
+	pool, err := ipam.New(p.Ranges, p.Cooldown, p.Subnets()...)
+	if err != nil {
+		return nil, fmt.Errorf("tenant %s: %w", p.Name, err)
+	}
+	for _, g := range p.Gateways {
+		pool.Reserve(g.Addr(), "the gateway")
+	}
+	t := &Tenant{Tenant: p, pool: pool, owned: map[string]int64{}}
+	t.file = &coolingFile{path: filepath.Join(stateDir, "cooling", p.Name+".json"), log: log.With("tenant", p.Name), try: try, read: t.cooling}
+	pool.Restore(t.file.load(), time.Now())
+	return t, nil
+}
+
+// Flush writes the cooling addresses now, if any have changed.
+func (t *Tenant) Flush() { t.file.flush() }
+
+func (t *Tenant) cooling() []ipam.Cooling {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.pool.Cooling(time.Now())
+}
+
+// Take claims addresses for an attachment, which may have them already. With allocate
+// it chooses them. The pods of a guest have no more than the tenant's limit.
+func (t *Tenant) Take(owner string, asked []netip.Prefix, allocate bool) ([]ipam.Address, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	wanted := len(asked)
+	if allocate {
+		wanted = t.pool.Families()
+	}
+	if err := t.AdmitAddresses(t.pool.Held(owner), wanted); err != nil {
+		return nil, err
+	}
+	if !allocate {
+		return nil, t.pool.Claim(owner, asked, time.Now())
+	}
+	return t.pool.Allocate(owner, time.Now())
+}
+
+// servicesOf is the owner of the service addresses of an attachment.
+func servicesOf(owner string) string { return owner + "/services" }
+
+// TakeServices chooses service addresses for an attachment, one of each family, which may
+// have them already. Without policies nobody needs to tell pods apart, so there are none.
+func (t *Tenant) TakeServices(owner string) (chosen []netip.Addr, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.NetworkPolicy == "" || t.pool.Families() == 0 {
+		return nil, nil
+	}
+	services := servicesOf(owner)
+	if err := t.AdmitAddresses(t.pool.Held(services), t.pool.Families()); err != nil {
+		return nil, err
+	}
+	all, err := t.pool.Allocate(services, time.Now())
+	for _, a := range all {
+		chosen = append(chosen, a.Prefix.Addr())
+	}
+	return chosen, err
+}
+
+// Release ends an attachment: the addresses that a NIC has carried cool down.
+func (t *Tenant) Release(owner string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.owned, owner)
+	t.free(owner)
+	t.free(servicesOf(owner))
+}
+
+func (t *Tenant) ReleaseServices(owner string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.free(servicesOf(owner))
+}
+
+// free releases the addresses of an owner.
+func (t *Tenant) free(owner string) {
+	if len(t.pool.Owned(owner)) > 0 {
+		t.pool.Release(owner, time.Now())
+		t.file.changed()
+	}
+}
+
+// Reserve keeps a guest's own address from all pods.
+func (t *Tenant) Reserve(a netip.Addr, guest string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.pool.Reserve(a, "guest "+guest)
+}
+
+// Admit counts an attachment and the queues of its port, unless the guest or the tenant
+// has reached a limit. An attachment that is counted already needs no other NIC.
+func (t *Tenant) Admit(owner string, r attachment.Record, guestNICs int) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	had, known := t.owned[owner]
+	if !known {
+		if err := t.Now().AdmitNIC(guestNICs, len(t.owned)); err != nil {
+			return err
+		}
+	}
+	queued := -had
+	for _, bytes := range t.owned {
+		queued += bytes
+	}
+	queue := ratelimit.Queue(ratelimit.Limits(r.Bandwidth))
+	if err := t.Now().AdmitQueues(queued, queue); err != nil {
+		return err
+	}
+	t.owned[owner] = max(had, queue) // until the port has changed
+	return nil
+}
+
+// Hold counts an attachment and claims the addresses of its record for a NIC that is
+// about to carry them. From now on they cool down when they are released.
+func (t *Tenant) Hold(owner string, r attachment.Record) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.owned[owner] = ratelimit.Queue(ratelimit.Limits(r.Bandwidth))
+	services := make([]netip.Prefix, len(r.Services))
+	for i, a := range r.Services {
+		services[i] = netip.PrefixFrom(a, a.BitLen())
+	}
+	for o, addresses := range map[string][]netip.Prefix{owner: r.Addresses, servicesOf(owner): services} {
+		if err := t.pool.Claim(o, addresses, time.Now()); err != nil {
+			return err
+		}
+		t.pool.Use(o)
+	}
+	return nil
+}
+
+// Multicasts is the limit of each port, as antispoof takes it.
+func (t *Tenant) Multicasts() int {
+	if n := t.Now().Limits.Multicasts; n > 0 {
+		return n
+	}
+	return -1
+}
+
+func (t *Tenant) Stats() (ipam.Stats, int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.pool.Stats(time.Now()), len(t.owned)
+}
+
+// held returns how many addresses a guest's pods have, and how many another one would be given.
+func (t *Tenant) held(guest string) (held, each int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.pool.Held(guest + "/"), t.pool.Families()
+}
+
+// HasPod reports whether an address is that of a pod.
+func (t *Tenant) HasPod(a netip.Addr) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.pool.Holds(a)
+}
+
+func (t *Tenant) ReleaseAll(guest string) {
+	for _, o := range t.Of(guest) {
+		t.Release(o)
+	}
+}
+
+// Of lists the owners that are attachments of a guest.
+func (t *Tenant) Of(guest string) (owners []string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for o := range t.owned {
+		if strings.HasPrefix(o, guest+"/") {
+			owners = append(owners, o)
+		}
+	}
+	return owners
+}
