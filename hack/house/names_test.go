@@ -2,7 +2,6 @@ package house
 
 import (
 	"fmt"
-	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -149,8 +148,13 @@ func (tr tree) untested(name string) string {
 func TestAreas(t *testing.T) {
 	have := map[string][]string{}
 	for _, p := range must(packages())(t) {
-		if parts := strings.Split(p.path(), "/"); parts[0] == "internal" && len(parts) <= 3 {
-			have[parts[1]] = append(have[parts[1]], path.Base(p.path()))
+		parts := strings.Split(p.path(), "/")
+		if parts[0] != "internal" {
+			continue
+		}
+		name := parts[min(2, len(parts)-1)] // that of a directory that has packages only, such as study, too
+		if !slices.Contains(have[parts[1]], name) {
+			have[parts[1]] = append(have[parts[1]], name)
 		}
 	}
 	_, table, _ := strings.Cut(read(t, "ARCHITECTURE.md"), "## Areas\n")
