@@ -1,6 +1,7 @@
 package hack
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -68,7 +69,7 @@ func TestFailedTestRunsTwice(t *testing.T) {
 	}{
 		{"passes", runs{first: events("pass", testB("pass", "well")...)}, true, 1, "DONE 2 tests"},
 		{"passes alone", runs{events("fail", testB("fail", "bad luck")...), 1, passes, false}, true, 2,
-			"=== Failed at first, passed alone\n=== p TestB: output of the first failure\nbad luck\n1 failed at first and passed alone: p TestB\n"},
+			"=== Failed at first, passed alone\n=== p TestB: output of the first failure\nbad luck\nAdd each to hack/flaky, unless it is fixed: the next time it fails the run.\n1 failed at first and passed alone: p TestB\n"},
 		{"ten fail, with parts", runs{failing(10), 1, passing(10), false}, true, 11, "10 failed at first and passed alone: p TestF0, p TestF1"},
 		{"eleven fail", runs{failing(11), 1, passing(11), false}, false, 1, "number of test failures (11) exceeds maximum (10)"},
 		{"fails twice", runs{events("fail", testB("fail", "bad luck")...), 1, fails, true}, false, 2, "bad again"},
@@ -91,6 +92,25 @@ func TestFailedTestRunsTwice(t *testing.T) {
 				t.Errorf("got %v after %d runs, want %v after %d and %q:\n%s", err, len(times), tt.ok, tt.times, tt.words, out)
 			}
 		})
+	}
+}
+
+// A test that failed at first in an earlier run fails the run if it does so again.
+func TestFlakyTestFailsTheNextTime(t *testing.T) {
+	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
+		t.Skip("needs what make test builds: set UNNEST_PRIVILEGED=1")
+	}
+	passes := append(append([]string{`{"Action":"start","Package":"p"}`}, testB("pass", "well")...), `{"Action":"pass","Package":"p"}`)
+	r := runs{events("fail", testB("fail", "bad luck")...), 1, passes, false}
+	for list, ok := range map[string]bool{"p TestA 2026-11-28\n# p TestB\n": true, "p TestB 2026-11-28 # refused\n": false} {
+		dir := t.TempDir()
+		if err := errors.Join(os.Mkdir(filepath.Join(dir, "hack"), 0o755), os.WriteFile(filepath.Join(dir, "hack/flaky"), []byte(list), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		out, err := r.twice(t, dir)
+		if (err == nil) != ok || strings.Contains(out, "p TestB failed at first, as in an earlier run") == ok {
+			t.Errorf("list %q: %v:\n%s", list, err, out)
+		}
 	}
 }
 

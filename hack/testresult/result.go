@@ -116,8 +116,24 @@ var (
 	ofDuckDB   = regexp.MustCompile(` TestConvertParquet$`)
 )
 
-// judge returns what to print, and what is wrong, with a line for each cause.
-func (r *result) judge() (text string, problem error) {
+// flakyFile lists tests that failed at first once: a line has package, test and date. What is behind # is a remark.
+const flakyFile = "hack/flaky"
+
+// flaky returns the tests that a list names, by package and name.
+func flaky(list string) map[string]bool {
+	known := map[string]bool{}
+	for line := range strings.Lines(list) {
+		line, _, _ = strings.Cut(line, "#")
+		if fields := strings.Fields(line); len(fields) >= 2 {
+			known[fields[0]+" "+fields[1]] = true
+		}
+	}
+	return known
+}
+
+// judge returns what to print, and what is wrong, with a line for each cause. Tests that are known to
+// have failed at first in an earlier run must not do so again.
+func (r *result) judge(known map[string]bool) (text string, problem error) {
 	var out strings.Builder
 	var repeated []string
 	passed := false
@@ -153,7 +169,11 @@ func (r *result) judge() (text string, problem error) {
 		fmt.Fprint(&out, "\n=== Failed at first, passed alone\n")
 		for _, name := range repeated {
 			fmt.Fprintf(&out, "=== %s: output of the first failure\n%s", name, r.tests[name].output.String())
+			if known[name] {
+				r.problem("%s failed at first, as in an earlier run: find the cause, fix it, and remove its line from %s", name, flakyFile)
+			}
 		}
+		fmt.Fprintf(&out, "Add each to %s, unless it is fixed: the next time it fails the run.\n", flakyFile)
 		fmt.Fprintf(&out, "%d failed at first and passed alone: %s\n", len(repeated), strings.Join(repeated, ", "))
 	}
 	if len(r.problems) > 0 {
