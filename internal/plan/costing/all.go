@@ -18,26 +18,40 @@ func All[T, R any](ctx context.Context, items iter.Seq[T], work func(T) (R, erro
 		result R
 		err    error
 	}
+	type job struct {
+		item T
+		*outcome
+	}
 	var outcomes []*outcome
-	counter := &counter{done: done}
+	jobs, counter := make(chan job), &counter{done: done}
+	g, going := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		defer close(jobs)
+		for item := range items {
+			j := job{item, new(outcome)}
+			select {
+			case jobs <- j:
+				outcomes = append(outcomes, j.outcome)
+			case <-going.Done():
+				return nil
+			}
+		}
+		return nil
+	})
+	for range runtime.GOMAXPROCS(0) { // each keeps its stack, which searches make large
+		g.Go(func() error {
+			for j := range jobs {
+				if j.result, j.err = work(j.item); j.err != nil {
+					return j.err
+				}
+				counter.add()
+			}
+			return nil
+		})
+	}
 	finished := make(chan struct{})
 	go func() {
 		defer close(finished)
-		g, going := errgroup.WithContext(ctx)
-		g.SetLimit(runtime.GOMAXPROCS(0))
-		for item := range items {
-			if going.Err() != nil {
-				break
-			}
-			o := new(outcome)
-			outcomes = append(outcomes, o)
-			g.Go(func() error {
-				if o.result, o.err = work(item); o.err == nil {
-					counter.add()
-				}
-				return o.err
-			})
-		}
 		_ = g.Wait() // outcomes have the errors, in the order of the items
 	}()
 	select {
