@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 )
 
@@ -36,27 +35,32 @@ func output(name string, args ...string) ([]byte, error) {
 	return cmd.Output()
 }
 
+// listed is what packages has returned. The tests run one after another.
+var listed []pkg
+
 // packages returns all packages of ours.
-var packages = sync.OnceValues(func() ([]pkg, error) {
+func packages() ([]pkg, error) {
+	if listed != nil {
+		return listed, nil
+	}
 	out, err := output("go", "list", "-json=ImportPath,Imports", "./...")
 	if err != nil {
 		return nil, err
 	}
-	var all []pkg
 	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
 		var p pkg
 		switch err := dec.Decode(&p); {
 		case errors.Is(err, io.EOF):
-			return all, nil
+			return listed, nil
 		case err != nil:
 			return nil, err
 		}
-		all = append(all, p)
+		listed = append(listed, p)
 	}
-})
+}
 
 // files returns the paths of all files of the work tree that git does not ignore.
-var files = sync.OnceValues(func() ([]string, error) {
+func files() ([]string, error) {
 	// Another user may own the work tree, so git is told that it is safe.
 	out, err := output("git", "-c", "safe.directory=*", "ls-files", "--cached", "--others", "--exclude-standard", "--deduplicate")
 	if err != nil {
@@ -70,7 +74,7 @@ var files = sync.OnceValues(func() ([]string, error) {
 		}
 	}
 	return all, nil
-})
+}
 
 // must returns v, or ends the test if err is not nil.
 func must[T any](v T, err error) func(t *testing.T) T {
