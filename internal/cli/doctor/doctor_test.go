@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"unnest/internal/cli/terminal"
+	"unnest/internal/netdev/share"
 	"unnest/internal/testbed/doctor"
 	"unnest/internal/testbed/guest"
 )
@@ -42,6 +43,10 @@ func rich() doctor.Probes {
 		FreeDisk:    func(string) (uint64, error) { return 100 << 30, nil },
 		Namespace:   func(try func(doctor.Namespace) error) error { return try(network{}) },
 		LoadProgram: func() error { return nil },
+
+		VolumeServer: func() (share.Program, error) {
+			return share.Program{Path: "/usr/lib/qemu/virtiofsd", HostLocks: true}, nil
+		},
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"unnest/internal/netdev/share"
 	"unnest/internal/testbed/guest"
 )
 
@@ -40,6 +41,10 @@ func whole() Probes {
 		FreeDisk:    func(string) (uint64, error) { return 100 << 30, nil },
 		Namespace:   func(try func(Namespace) error) error { return try(network{}) },
 		LoadProgram: func() error { return nil },
+
+		VolumeServer: func() (share.Program, error) {
+			return share.Program{Path: "/usr/lib/qemu/virtiofsd", HostLocks: true}, nil
+		},
 	}
 }
 
@@ -86,7 +91,7 @@ func TestExamineWholeMachine(t *testing.T) {
 		"qemu", "accelerator", "nested virtualization", "halt polling",
 		"tun", "network namespaces", "bridge", "veth", "nftables", "ebpf", "btf", "vhost-net",
 		"mmdebstrap", "mkfs.ext4", "xz", "dpkg-deb", "sockperf", "iperf3",
-		"libvirt", "docker", "containerd", "podman", "nerdctl",
+		"libvirt", "docker", "containerd", "podman", "nerdctl", "virtiofsd",
 	}
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Errorf("checks differ (-want +got):\n%s", diff)
@@ -112,6 +117,14 @@ func TestExamine(t *testing.T) {
 			{"release", Limited, "no such file or directory", "use Debian 12 or 13: Unnest is not tested on other releases", false}}},
 		{"no libvirt", func(p *Probes) { p.LookPath = lacks("libvirtd") }, []Check{
 			{"libvirt", Missing, "no libvirtd in PATH", "apt-get install libvirt-daemon-system, for guests that libvirt runs", false}}},
+		{"no virtiofsd", func(p *Probes) {
+			p.VolumeServer = func() (share.Program, error) { return share.Program{}, errAbsent }
+		}, []Check{
+			{"virtiofsd", Missing, "no such file or directory", "apt-get install virtiofsd (on Debian 12: qemu-system-common), for volumes", false}}},
+		{"virtiofsd without locks of the host", func(p *Probes) {
+			p.VolumeServer = func() (share.Program, error) { return share.Program{Path: "/usr/libexec/virtiofsd"}, nil }
+		}, []Check{
+			{"virtiofsd", Limited, "/usr/libexec/virtiofsd, locks of files hold within a guest only", "for locks between guests, use a host with Debian 12", false}}},
 		{"one processor", func(p *Probes) { p.CPUs = 1 }, []Check{
 			{"processors", Limited, "1", "use a machine with 2 or more: guest and client share one, which changes every figure", false}}},
 		{"little memory", memoryOf("MemAvailable: 1572864 kB\n"), []Check{

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"unnest/internal/netdev/share"
 	"unnest/internal/testbed/guest"
 )
 
@@ -40,6 +41,8 @@ type Probes struct {
 	FreeDisk func(dir string) (uint64, error)
 	// Namespace makes a network namespace, calls try with it and removes it.
 	Namespace func(try func(Namespace) error) error
+	// VolumeServer finds the program that serves volumes.
+	VolumeServer func() (share.Program, error)
 	// LoadProgram loads an eBPF program for tc that does nothing.
 	LoadProgram func() error
 }
@@ -71,6 +74,8 @@ func System(cacheDir string) Probes {
 		FreeDisk:    freeDisk,
 		Namespace:   withNamespace,
 		LoadProgram: loadProgram,
+
+		VolumeServer: share.FindProgram,
 	}
 }
 

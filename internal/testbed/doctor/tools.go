@@ -56,6 +56,17 @@ func (t tool) check(ctx context.Context, p Probes) Check {
 	return c
 }
 
+// volumeServer checks the program that serves volumes of pods, and says what it is known not to do.
+func volumeServer(p Probes) Check {
+	program, err := p.VolumeServer()
+	c := works("virtiofsd", program.Path, err, "apt-get install virtiofsd (on Debian 12: qemu-system-common), for volumes")
+	if err == nil && !program.HostLocks {
+		c.State, c.Found = Limited, program.Path+", locks of files hold within a guest only"
+		c.Remedy = "for locks between guests, use a host with Debian 12"
+	}
+	return c
+}
+
 // find returns the version and the path of the tool, or an error if it does not run.
 func (t tool) find(ctx context.Context, p Probes) (string, error) {
 	binary, flag := cmp.Or(t.binary, t.name), cmp.Or(t.flag, "--version")
