@@ -60,6 +60,8 @@ func TestCheckServed(t *testing.T) {
 		"{name: z, stack: vm, arch: s390x, drive: remote}":                                           "",
 		"{name: z, stack: vm/containerd, arch: s390x}":                                               "use stack vm",
 		"{name: z, stack: vm/vm, arch: aarch64}":                                                     "arch aarch64",
+		"{name: docker, stack: vm/docker}":                                                           "stack vm/docker: clients cannot reach it yet",
+		"{name: PV, stack: xen-pv}":                                                                  "",
 		`{name: mine, stack: ssh, host: "ssh://root@192.0.2.1"}`:                                     "use ssh/containerd or ssh/docker",
 		`{name: mine, stack: ssh/docker, host: "ssh://root@192.0.2.1"}`:                              "",
 		`{name: mine, stack: ssh/docker, host: "ssh://root@192.0.2.1", drive: remote}`:               "key network is missing",

@@ -62,6 +62,8 @@ func TestSupported(t *testing.T) {
 		{"another engine", func(c *stack.Configuration) { c.Stack, c.Network = stack.Stack{stack.VM, stack.Docker}, stack.NAT },
 			[]string{"stack vm/docker"}},
 		{"driven from outside", func(c *stack.Configuration) { c.Drive = stack.Remote }, nil},
+		{"domain of Xen", func(c *stack.Configuration) { c.Stack = stack.Stack{stack.XenPV} }, nil},
+		{"domain of Xen driven from inside", func(c *stack.Configuration) { c.Stack, c.Drive = stack.Stack{stack.XenPV}, stack.Local }, []string{"drive local", "leave it out"}},
 		{"driven from inside", func(c *stack.Configuration) { c.Drive = stack.Local }, []string{"drive local", "leave it out"}},
 		{"another architecture", func(c *stack.Configuration) { c.Arch = stack.S390x }, nil},
 		{"container of another architecture", func(c *stack.Configuration) {
