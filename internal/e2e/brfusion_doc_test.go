@@ -21,7 +21,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/measure/machines/guestimage"
 	"unnest/internal/testbed/guest"
 )
@@ -88,7 +88,7 @@ func TestBrFusionPageOfLibvirt(t *testing.T) {
 		switch b.mark {
 		case "configuration":
 			seen++
-			p, err := policy.Parse("page.yaml", append(installed, b.text...))
+			p, err := quota.Parse("page.yaml", append(installed, b.text...))
 			if err != nil || len(p.Guests) != 1 || p.Guests[0].Libvirt == nil {
 				t.Errorf("the installed configuration with the page's lines: got %+v, %v; want one guest of libvirt", p.Guests, err)
 			}

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"unnest/internal/hostd/ipam"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/hostd/record"
 	"unnest/internal/testbed/fleet"
 	"unnest/internal/testbed/lab"
@@ -284,7 +284,7 @@ func TestTenants(t *testing.T) {
 		red.Name, red.Bridge, red.NAT, red.Volumes = "red", "br-red", true, ""
 		red.Gateways = []netip.Prefix{netip.MustParsePrefix("10.203.0.1/16")}
 		red.Ranges = []ipam.Range{{Subnet: netip.MustParsePrefix("10.203.0.0/16"), Gateway: netip.MustParseAddr("10.203.0.1")}}
-		red.HostPorts = []policy.HostPort{"tcp/8124"}
+		red.HostPorts = []quota.HostPort{"tcp/8124"}
 		f.Policy.Tenants[0].Gateways = []netip.Prefix{netip.MustParsePrefix("10.201.0.1/16")}
 		f.Policy.Tenants = append(f.Policy.Tenants, red)
 	})
@@ -367,7 +367,7 @@ func sweep(t *testing.T, m *node) {
 // gives it a certificate.
 func TestConfiguredGuest(t *testing.T) {
 	n := newNodes(t, func(f *fleet.Fleet) {
-		f.Policy.Guests = []policy.Guest{{
+		f.Policy.Guests = []quota.Guest{{
 			Name: "theirs", Tenant: fleet.Tenant, Index: 9, QMP: filepath.Join(f.Lab.GuestDir("mine"), "hostd.qmp"), Pool: 1,
 		}}
 	})

@@ -20,7 +20,7 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/testbed/cluster"
 	"unnest/internal/testbed/fleet"
 	"unnest/internal/testbed/lab"
@@ -152,7 +152,7 @@ func (k *kubernetes) start() {
 	k.check(err)
 	content, err := os.ReadFile(filepath.Join(l.Dir, "hostd.yaml"))
 	k.check(err)
-	k.fleet.Policy, err = policy.Parse("hostd.yaml", content) // for daemons that the test starts
+	k.fleet.Policy, err = quota.Parse("hostd.yaml", content) // for daemons that the test starts
 	k.check(err)
 	k.config = filepath.Join(filepath.Dir(l.Dir), "kubeconfig") // not in the directory of a test that ends before others
 	k.check(os.WriteFile(k.config, []byte(mustRun(k.t, k.unnest, "cluster", "kubeconfig")), 0o600))
@@ -329,7 +329,7 @@ func (k *kubernetes) daemonKilled() {
 	k.eventually("the pod's network is refused", func() bool {
 		return strings.Contains(k.ctl("get", "events", "--field-selector=involvedObject.name=late"), "FailedCreatePodSandBox")
 	})
-	k.fleet.Policy.Tenants[0].NetworkPolicy = policy.PolicyOptional // for networkPolicies
+	k.fleet.Policy.Tenants[0].NetworkPolicy = quota.PolicyOptional // for networkPolicies
 	k.startDaemon()
 	k.progresses("with a new daemon")
 	k.ctl("wait", "--for=condition=Ready", "pod/late", podLimit)

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/measure/stats"
 	"unnest/internal/measure/workload"
 	"unnest/internal/testbed/fleet"
@@ -136,7 +136,7 @@ func (p *polling) setVHostPoll(poll time.Duration) {
 		return
 	}
 	p.fleet.Policy.Tenants[0].VHostPoll = poll
-	content, err := policy.Marshal(p.fleet.Policy)
+	content, err := quota.Marshal(p.fleet.Policy)
 	p.check(err)
 	before := p.status().Configuration.Loaded
 	p.check(os.WriteFile(filepath.Join(p.fleet.Lab.Dir, "hostd.yaml"), content, 0o600))

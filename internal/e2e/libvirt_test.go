@@ -14,7 +14,7 @@ import (
 
 	"unnest/internal/hostapi/identity"
 	"unnest/internal/hostapi/medium"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/netdev/tap"
 	"unnest/internal/testbed/fleet"
 	"unnest/internal/testbed/guest"
@@ -31,9 +31,9 @@ func TestLibvirt(t *testing.T) {
 	var libvirtd *libvirttest.Daemon
 	n := newNodes(t, func(f *fleet.Fleet) {
 		libvirtd = libvirttest.Start(t, f.Lab.HostNS())
-		f.Policy.Guests = []policy.Guest{{
+		f.Policy.Guests = []quota.Guest{{
 			Name: "domain", Tenant: fleet.Tenant, Index: 77, Pool: 1, Addresses: []netip.Addr{netip.MustParseAddr(tenantAddress)},
-			Libvirt: &policy.Domain{Socket: libvirtd.Socket, Domain: "domain"}, Credentials: policy.CredentialsVMM,
+			Libvirt: &quota.Domain{Socket: libvirtd.Socket, Domain: "domain"}, Credentials: quota.CredentialsVMM,
 		}}
 	})
 	out := t.TempDir()

@@ -18,7 +18,7 @@ import (
 	"unnest/internal/hostd/bundle"
 	"unnest/internal/hostd/configfile"
 	"unnest/internal/hostd/credentials"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/hostd/record"
 	"unnest/internal/hostd/status"
 	"unnest/internal/vmm"
@@ -41,7 +41,7 @@ func newGuestCmd(opts *Options) *cobra.Command {
 // guestOptions are the flags of "guest add".
 type guestOptions struct {
 	*Options
-	policy.Guest
+	quota.Guest
 	domain, socket string
 	addresses      []string
 	out, server    string
@@ -81,7 +81,7 @@ the tenant's network with --address.`,
 	f.StringVar(&o.Tenant, "tenant", "", "`tenant` of the guest (default: the only one)")
 	f.StringVar(&o.QMP, "qmp", "", "unix `socket` of a QEMU monitor that only the daemon uses")
 	f.StringVar(&o.domain, "libvirt", "", "libvirt `domain` of the guest, instead of --qmp")
-	f.StringVar(&o.socket, "libvirt-socket", policy.DefaultSocket, "`socket` of libvirtd")
+	f.StringVar(&o.socket, "libvirt-socket", quota.DefaultSocket, "`socket` of libvirtd")
 	f.IntVar(&o.Index, "index", 0, "`number` in the names of its TAPs and MACs (default: the lowest that is free)")
 	f.IntVar(&o.Pool, "pool", 0, "warm `NICs` (default: that of the configuration)")
 	f.StringSliceVar(&o.addresses, "address", nil, "own `address` of the guest on the tenant's network; can be repeated")
@@ -111,7 +111,7 @@ func (o guestOptions) add(ctx context.Context) error {
 	}
 	packed := false
 	err = configfile.Edit(o.Config, func(content []byte) ([]byte, error) {
-		next, err := policy.AddGuest(o.Config, content, o.Guest)
+		next, err := quota.AddGuest(o.Config, content, o.Guest)
 		if err != nil {
 			return nil, err
 		}
@@ -141,7 +141,7 @@ func (o guestOptions) add(ctx context.Context) error {
 }
 
 // complete fills in what the flags leave out.
-func (o *guestOptions) complete(p *policy.Policy) (b bundle.Bundle, err error) {
+func (o *guestOptions) complete(p *quota.Config) (b bundle.Bundle, err error) {
 	if o.Tenant == "" && len(p.Tenants) == 1 {
 		o.Tenant = p.Tenants[0].Name
 	}
@@ -157,7 +157,7 @@ func (o *guestOptions) complete(p *policy.Policy) (b bundle.Bundle, err error) {
 		o.Pool = p.Pool
 	}
 	if o.domain != "" {
-		o.Libvirt = &policy.Domain{Socket: o.socket, Domain: o.domain}
+		o.Libvirt = &quota.Domain{Socket: o.socket, Domain: o.domain}
 	}
 	for _, text := range o.addresses {
 		a, err := netip.ParseAddr(text)
@@ -166,7 +166,7 @@ func (o *guestOptions) complete(p *policy.Policy) (b bundle.Bundle, err error) {
 		}
 		o.Addresses = append(o.Addresses, a)
 	}
-	if o.Guest.Credentials != "" && o.Guest.Credentials != policy.CredentialsVMM {
+	if o.Guest.Credentials != "" && o.Guest.Credentials != quota.CredentialsVMM {
 		return b, usage.Errorf("--credentials %q: want vmm", o.Guest.Credentials)
 	}
 	if o.out == "" {
@@ -200,8 +200,8 @@ func (o *guestOptions) findPlugin() string {
 }
 
 // pack enrols the guest, unless the daemon does, and writes the archive.
-func (o *guestOptions) pack(p policy.Policy, b bundle.Bundle) (err error) {
-	if o.Guest.Credentials == policy.CredentialsVMM {
+func (o *guestOptions) pack(p quota.Config, b bundle.Bundle) (err error) {
+	if o.Guest.Credentials == quota.CredentialsVMM {
 		return b.Create(o.out)
 	}
 	if err := os.MkdirAll(o.State, 0o700); err != nil {
@@ -266,7 +266,7 @@ func (o Options) remove(ctx context.Context, guest string, force bool) error {
 		}
 	}
 	if err := configfile.Edit(o.Config, func(content []byte) ([]byte, error) {
-		return policy.RemoveGuest(o.Config, content, guest)
+		return quota.RemoveGuest(o.Config, content, guest)
 	}); err != nil {
 		return err
 	}

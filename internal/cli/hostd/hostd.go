@@ -21,7 +21,7 @@ import (
 	"unnest/internal/hostd/configfile"
 	"unnest/internal/hostd/daemon"
 	"unnest/internal/hostd/metrics"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/netdev/share"
 )
 
@@ -86,7 +86,7 @@ has not started. A guest identifies itself by a certificate, which
 }
 
 // load reads the configuration.
-func (o Options) load() (policy.Policy, error) {
+func (o Options) load() (quota.Config, error) {
 	p, err := configfile.Read(o.Config)
 	if err != nil {
 		return p, err
@@ -116,7 +116,7 @@ func run(ctx context.Context, opts Options) error {
 				level.Set(opts.level(p))
 			}
 			select {
-			case changes <- daemon.Change{Policy: p, Err: err}:
+			case changes <- daemon.Change{Quotas: p, Err: err}:
 			case <-ctx.Done():
 			}
 		})
@@ -136,7 +136,7 @@ func run(ctx context.Context, opts Options) error {
 	build := version.Get()
 	return daemon.Serve(ctx, daemon.Config{
 		StateDir: opts.State,
-		Policy:   p,
+		Quotas:   p,
 		Logger:   log,
 		Changes:  changes,
 		Ready:    ready,
@@ -166,8 +166,8 @@ func (o Options) logger() (*slog.Logger, *slog.LevelVar) {
 	return slog.New(slog.NewTextHandler(o.Streams.Err, h)), level
 }
 
-func (o Options) level(p policy.Policy) slog.Level {
-	if o.Verbose || p.LogLevel == policy.LogDebug {
+func (o Options) level(p quota.Config) slog.Level {
+	if o.Verbose || p.LogLevel == quota.LogDebug {
 		return slog.LevelDebug
 	}
 	return slog.LevelInfo

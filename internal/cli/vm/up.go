@@ -12,7 +12,7 @@ import (
 
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/measure/machines/guestimage"
 	"unnest/internal/testbed/fleet"
 	"unnest/internal/testbed/guest"
@@ -52,7 +52,7 @@ func newUpCmd(streams terminal.Streams) *cobra.Command {
 	flags.IntVar(&o.memory, "memory", 1024, "memory of each guest, in `MIB`")
 	flags.IntVar(&o.slots, "slots", 8, "NICs that can be plugged into each running guest")
 	flags.IntVar(&o.shares, "shares", 0, "volumes and pieces of shared memory that can be plugged into each running guest")
-	flags.IntVar(&o.pool, "pool", policy.DefaultPool, "`N` of the slots of each guest have a NIC plugged in advance, for the next pods")
+	flags.IntVar(&o.pool, "pool", quota.DefaultPool, "`N` of the slots of each guest have a NIC plugged in advance, for the next pods")
 	flags.DurationVar(&o.poll, "vhost-poll", 0, "`TIME` for which vhost-net polls for the next frame of each NIC, in whole microseconds (default 0: it does not poll)")
 	flags.DurationVar(&o.wait, "wait", 2*time.Minute, "time limit of the boot of a guest")
 	flags.BoolVar(&o.cold, "cold", false, "boot the guests, do not restore them from a snapshot")
@@ -77,8 +77,8 @@ func (o upOptions) check() error {
 		return usage.Errorf("--shares %d: want 0 to %d", o.shares, guest.MaxShares)
 	case o.pool < 0:
 		return usage.Errorf("--pool %d: want 0 or more", o.pool)
-	case o.poll < 0 || o.poll > policy.MaxVHostPoll || o.poll%time.Microsecond != 0:
-		return usage.Errorf("--vhost-poll %v: want whole microseconds from 0 to %v", o.poll, policy.MaxVHostPoll)
+	case o.poll < 0 || o.poll > quota.MaxVHostPoll || o.poll%time.Microsecond != 0:
+		return usage.Errorf("--vhost-poll %v: want whole microseconds from 0 to %v", o.poll, quota.MaxVHostPoll)
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 	"unnest/internal/hostd/guestrun"
 	"unnest/internal/hostd/hotplug"
 	"unnest/internal/hostd/ipam"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/hostd/segments"
 	"unnest/internal/hostd/shares"
 	"unnest/internal/netdev/share"
@@ -27,11 +27,11 @@ var errorCodes = []struct {
 	{codes.Unavailable, []error{guestrun.ErrUnavailable, guestrun.ErrStopping}},
 	{codes.DeadlineExceeded, []error{hotplug.ErrQuarantined, hotplug.ErrKept, context.DeadlineExceeded}},
 	{codes.Canceled, []error{context.Canceled}},
-	{codes.ResourceExhausted, []error{policy.ErrLimit, vlan.ErrNoVLAN}},
-	{codes.InvalidArgument, []error{policy.ErrMTU, policy.ErrSpan, attachment.ErrTooLong, share.ErrName, share.ErrSize}},
-	{codes.PermissionDenied, []error{policy.ErrBridge, ipam.ErrUnusable, errNoTrunk, policy.ErrSegmentMode, segments.ErrKey, share.ErrKey}},
+	{codes.ResourceExhausted, []error{quota.ErrLimit, vlan.ErrNoVLAN}},
+	{codes.InvalidArgument, []error{quota.ErrMTU, quota.ErrSpan, attachment.ErrTooLong, share.ErrName, share.ErrSize}},
+	{codes.PermissionDenied, []error{quota.ErrBridge, ipam.ErrUnusable, errNoTrunk, quota.ErrSegmentMode, segments.ErrKey, share.ErrKey}},
 	{codes.FailedPrecondition, []error{
-		ipam.ErrNoRange, segments.ErrDiffers, segments.ErrLeft, guestrun.ErrNoQueues, guestrun.ErrDamaged, policy.ErrNoVolumes, share.ErrDirectory, share.ErrNoServer,
+		ipam.ErrNoRange, segments.ErrDiffers, segments.ErrLeft, guestrun.ErrNoQueues, guestrun.ErrDamaged, quota.ErrNoVolumes, share.ErrDirectory, share.ErrNoServer,
 		share.ErrNamespace, share.ErrWritable, shares.ErrNoPorts, shares.ErrPrivate, shares.ErrSize, shares.ErrLost,
 	}},
 	{codes.Aborted, []error{hotplug.ErrDetaching, hotplug.ErrDetached, hotplug.ErrDeviceLost, hotplug.ErrGuestReset, segments.ErrTwice}},

@@ -13,7 +13,7 @@ import (
 	"unnest/internal/hostd/guestrun"
 	"unnest/internal/hostd/hotplug"
 	"unnest/internal/hostd/ipam"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/hostd/segments"
 	"unnest/internal/hostd/shares"
 	"unnest/internal/netdev/share"
@@ -36,7 +36,7 @@ func TestCoded(t *testing.T) {
 		{&hotplug.NoFreeSlotError{}, codes.ResourceExhausted},
 		{&ipam.ExhaustedError{Ranges: []ipam.Range{{Subnet: netip.MustParsePrefix("10.9.0.0/24")}}}, codes.ResourceExhausted},
 		{&ipam.TakenError{}, codes.PermissionDenied},
-		{policy.ErrLimit, codes.ResourceExhausted},
+		{quota.ErrLimit, codes.ResourceExhausted},
 		{segments.ErrKey, codes.PermissionDenied},
 		{segments.ErrDiffers, codes.FailedPrecondition},
 		{segments.ErrTwice, codes.Aborted},
@@ -47,7 +47,7 @@ func TestCoded(t *testing.T) {
 		{plug(hotplug.StepTAP, errors.New("no TAP")), codes.Internal},
 		{plug(hotplug.StepDevice, errors.New("no answer")), codes.Unavailable},
 		{plug(hotplug.StepDevice, &vmm.RefusedError{Err: errors.New("slot in use")}), codes.Internal},
-		{plug(hotplug.StepDevice, &vmm.RefusedError{Err: policy.ErrLimit}), codes.ResourceExhausted},
+		{plug(hotplug.StepDevice, &vmm.RefusedError{Err: quota.ErrLimit}), codes.ResourceExhausted},
 	} {
 		for _, err := range []error{c.err, fmt.Errorf("attach c1/eth0: %w", c.err)} {
 			if c.err == nil {

@@ -1,3 +1,6 @@
+// Package api serves the daemon's gRPC API: it accepts connections, says who calls, checks
+// what a request says, and gives errors the codes that hostd.proto promises. What a request
+// does to a guest does not belong here (package guestrun).
 package api
 
 import (
@@ -16,7 +19,7 @@ import (
 	"unnest/internal/hostd/credentials"
 	"unnest/internal/hostd/guestlog"
 	"unnest/internal/hostd/guestrun"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 )
 
 const (
@@ -47,7 +50,7 @@ type Handler struct {
 	hostdpb.UnimplementedHostPolicyServer
 	Clients     Clients
 	Credentials *credentials.Store
-	Policy      func() policy.Policy // the present configuration
+	Quotas      func() quota.Config // the present configuration
 	Host        *guestrun.Host
 	Log         *slog.Logger
 	Logs        *guestlog.Logs

@@ -14,7 +14,7 @@ import (
 	"unnest/internal/hostd/attachment"
 	"unnest/internal/hostd/guestrun"
 	"unnest/internal/hostd/ipam"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/hostd/record"
 	"unnest/internal/hostd/status"
 	"unnest/internal/hostd/tenant"
@@ -88,10 +88,10 @@ func (h *Handler) wantedNIC(t *tenant.Tenant, r *hostdpb.AttachNICRequest) (w gu
 	}
 	n.DHCP = r.GetDhcp()
 	b := r.GetBandwidth()
-	n.Bandwidth = t.Now().BandwidthFor(policy.Bandwidth{
+	n.Bandwidth = t.Now().BandwidthFor(quota.Bandwidth{
 		IngressRate: b.GetIngressRate(), IngressBurst: b.GetIngressBurst(), EgressRate: b.GetEgressRate(), EgressBurst: b.GetEgressBurst(),
 	})
-	if w.Trunk && !h.Policy().Trunk {
+	if w.Trunk && !h.Quotas().Trunk {
 		return w, errNoTrunk
 	}
 	return w, nil

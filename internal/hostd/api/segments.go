@@ -14,7 +14,7 @@ import (
 	"unnest/internal/hostapi/hostdpb"
 	"unnest/internal/hostd/attachment"
 	"unnest/internal/hostd/guestrun"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/hostd/segments"
 	"unnest/internal/hostd/status"
 )
@@ -90,7 +90,7 @@ func segmentSpec(spec *hostdpb.SegmentSpec) (s segments.Spec, err error) {
 		return s, err
 	}
 	if spec.GetSpan() != hostdpb.SegmentSpan_SEGMENT_SPAN_HOST {
-		_, err := policy.ParseSpan("hosts")
+		_, err := quota.ParseSpan("hosts")
 		return s, err
 	}
 	network, err := networkName(spec.GetNetwork())
@@ -99,8 +99,8 @@ func segmentSpec(spec *hostdpb.SegmentSpec) (s segments.Spec, err error) {
 	}
 	mode, known := map[hostdpb.SegmentMode]string{
 		hostdpb.SegmentMode_SEGMENT_MODE_UNSPECIFIED: "",
-		hostdpb.SegmentMode_SEGMENT_MODE_UNICAST:     policy.SegmentUnicast,
-		hostdpb.SegmentMode_SEGMENT_MODE_PLAIN:       policy.SegmentPlain,
+		hostdpb.SegmentMode_SEGMENT_MODE_UNICAST:     quota.SegmentUnicast,
+		hostdpb.SegmentMode_SEGMENT_MODE_PLAIN:       quota.SegmentPlain,
 	}[spec.GetMode()]
 	if !known {
 		return s, grpcstatus.Errorf(codes.InvalidArgument, "segment mode %d: want unicast (1) or plain (2)", spec.GetMode())

@@ -7,12 +7,11 @@ import (
 	"testing"
 	"unnest/internal/hostapi/hostdpb"
 	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 
 	"unnest/internal/hostd/tenant"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	grpcstatus "google.golang.org/grpc/status"
 )
 
@@ -42,7 +41,7 @@ func TestAttachmentKey(t *testing.T) {
 		{"c", "é", false},
 	} {
 		_, err := attachmentKey(attachment.NIC, c.container, c.iface)
-		if (err == nil) != c.ok || err != nil && (status.Code(err) != codes.InvalidArgument || len(err.Error()) > 400) {
+		if (err == nil) != c.ok || err != nil && (grpcstatus.Code(err) != codes.InvalidArgument || len(err.Error()) > 400) {
 			t.Errorf("%q %q: got %v, want ok %v", c.container, c.iface, err, c.ok)
 		}
 	}
@@ -50,7 +49,7 @@ func TestAttachmentKey(t *testing.T) {
 
 // A request names a small number of addresses.
 func TestAddressesOfARequest(t *testing.T) {
-	p := policy.Tenant{Name: "default", Bridge: "br0", MTU: 1400}
+	p := quota.Tenant{Name: "default", Bridge: "br0", MTU: 1400}
 	tenant, err := tenant.New(p, t.TempDir(), slog.New(slog.DiscardHandler), func(_ string, f func()) { f() })
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"unnest/internal/hostapi/segment"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 )
 
 // WarmAlias is the alias of a TAP that belongs to no attachment. It also begins the
@@ -105,7 +105,7 @@ func (r Record) text(full bool) string {
 	if r.DHCP {
 		field("d", "1", true)
 	}
-	if b := r.Bandwidth; b != (policy.Bandwidth{}) {
+	if b := r.Bandwidth; b != (quota.Bandwidth{}) {
 		field("l", fmt.Sprintf("%d:%d:%d:%d", b.IngressRate, b.IngressBurst, b.EgressRate, b.EgressBurst), true)
 	}
 	if r.OwnMAC {

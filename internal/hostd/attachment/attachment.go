@@ -16,7 +16,7 @@ import (
 	"strings"
 
 	"unnest/internal/hostapi/segment"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 )
 
 // Kind is what is attached.
@@ -81,7 +81,7 @@ type Record struct {
 	Services  []netip.Addr   // from which the guest may send, by its own NIC, for the pod
 	DHCP      bool           // the pod may ask for an address
 	MTU       int            // bytes, as the pod was told
-	Bandwidth policy.Bandwidth
+	Bandwidth quota.Bandwidth
 
 	// Of an endpoint.
 	Pod      string // whose segment it is

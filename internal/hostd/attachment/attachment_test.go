@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/netdev/share"
 )
 
@@ -47,7 +47,7 @@ func TestAlias(t *testing.T) {
 		"unnest:c1/eth0 n=pods,b=br0,m=1500,a=10.201.0.9/16,a=fd00::9/64,d=1,l=1:2:3:4": {
 			Network: "pods", Bridge: "br0", MTU: 1500, DHCP: true,
 			Addresses: []netip.Prefix{netip.MustParsePrefix("10.201.0.9/16"), netip.MustParsePrefix("fd00::9/64")},
-			Bandwidth: policy.Bandwidth{IngressRate: 1, IngressBurst: 2, EgressRate: 3, EgressBurst: 4},
+			Bandwidth: quota.Bandwidth{IngressRate: 1, IngressBurst: 2, EgressRate: 3, EgressBurst: 4},
 		},
 		"unnest:c1/eth0 n=pods,b=br0,m=1500,a=10.201.0.9/16,v=10.201.0.10,v=fd00::a": {
 			Network: "pods", Bridge: "br0", MTU: 1500, Addresses: []netip.Prefix{netip.MustParsePrefix("10.201.0.9/16")},

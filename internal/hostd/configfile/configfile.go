@@ -18,7 +18,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 )
 
 // quiet is how long a file has to stay as it is before it is read: editors and programs
@@ -26,15 +26,15 @@ import (
 const quiet = 300 * time.Millisecond
 
 // Read reads and checks a configuration file.
-func Read(path string) (policy.Policy, error) {
+func Read(path string) (quota.Config, error) {
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return policy.Policy{}, fmt.Errorf("read configuration: %w: write one, or name it with --config", err)
+		return quota.Config{}, fmt.Errorf("read configuration: %w: write one, or name it with --config", err)
 	}
 	if err != nil {
-		return policy.Policy{}, fmt.Errorf("read configuration: %w", err)
+		return quota.Config{}, fmt.Errorf("read configuration: %w", err)
 	}
-	return policy.Parse(path, content)
+	return quota.Parse(path, content)
 }
 
 // Watch calls changed when the file has another content than before, and at each signal,

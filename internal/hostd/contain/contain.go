@@ -1,3 +1,4 @@
+// Package contain keeps a panic from ending more than the work that it is in.
 package contain
 
 import (
@@ -28,8 +29,8 @@ func (p *Panics) Try(what string, f func()) {
 	_ = p.Contain(what, func() error { f(); return nil })
 }
 
-// Contain calls f. A panic ends only f, not the service of the other guests: contain logs
-// it with its stack, counts it and returns errPanic.
+// Contain calls f. A panic ends only f, not the service of the other guests: Contain logs
+// it with its stack, counts it and returns ErrPanic.
 func (p *Panics) Contain(what string, f func() error) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {

@@ -1,3 +1,7 @@
+// Package credentials issues the credentials of guests and of policy clients, and says
+// whether one is accepted: enrolment, offers through the VMM, renewal, revocation, and
+// warnings before a certificate expires. The rules of a guest's set of certificates are in
+// package certificates; connections do not belong here.
 package credentials
 
 import (

@@ -10,7 +10,7 @@ import (
 
 	"unnest/internal/hostapi/identity"
 	"unnest/internal/hostd/certificates"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/hostd/record"
 	"unnest/internal/hostd/statefile"
 	"unnest/internal/hostd/status"
@@ -21,7 +21,7 @@ import (
 // plugin's form (ca.crt, client.crt, client.key), and records them in the state directory.
 // Earlier credentials of the guest become invalid. A step that fails removes the files
 // that Enroll has written.
-func Enroll(stateDir string, p policy.Policy, guest, out string) error {
+func Enroll(stateDir string, p quota.Config, guest, out string) error {
 	r, err := enrolling(stateDir, p, guest)
 	if err != nil {
 		return fmt.Errorf("enroll guest %q: %w", guest, err)
@@ -64,8 +64,8 @@ func openOutput(out string) (*os.Root, error) {
 
 // enrolling returns the record of a guest that may be enrolled. Of a guest of the
 // configuration it has only the name.
-func enrolling(stateDir string, p policy.Policy, guest string) (record.Guest, error) {
-	if i := slices.IndexFunc(p.Guests, func(g policy.Guest) bool { return g.Name == guest }); i >= 0 {
+func enrolling(stateDir string, p quota.Config, guest string) (record.Guest, error) {
+	if i := slices.IndexFunc(p.Guests, func(g quota.Guest) bool { return g.Name == guest }); i >= 0 {
 		return record.Guest{Name: guest, Credentials: p.Guests[i].Credentials}, nil
 	}
 	r, err := record.ReadEnrolled(stateDir, guest)

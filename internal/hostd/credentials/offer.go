@@ -11,7 +11,7 @@ import (
 	"unnest/internal/hostapi/identity"
 	"unnest/internal/hostapi/medium"
 	"unnest/internal/hostd/certificates"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/hostd/record"
 	"unnest/internal/hostd/statefile"
 )
@@ -38,7 +38,7 @@ func (o Offer) Label() string { return o.Certificate.SHA256[:labelLength] }
 // Offer decides about a guest in whose drive there is the medium with a label, or none. It
 // issues a certificate if the guest has to be offered another one.
 func (k *Store) Offer(r record.Guest, present string) (o Offer, err error) {
-	if r.Credentials != policy.CredentialsVMM {
+	if r.Credentials != quota.CredentialsVMM {
 		return Offer{}, nil
 	}
 	set, err := record.Certificates(k.stateDir, r)
@@ -89,9 +89,9 @@ func (k *Store) issueOffer(r record.Guest, now time.Time) (o Offer, err error) {
 // EnrollGuests begins an empty set of certificates for each guest of the configuration that
 // gets its credentials from the VMM and has none, and removes the sets of such guests that
 // are gone.
-func (k *Store) EnrollGuests(guests []policy.Guest) {
+func (k *Store) EnrollGuests(guests []quota.Guest) {
 	for _, g := range guests {
-		if g.Credentials != policy.CredentialsVMM {
+		if g.Credentials != quota.CredentialsVMM {
 			continue
 		}
 		if _, err := record.ReadEnrolled(k.stateDir, g.Name); errors.Is(err, record.ErrNoRecord) {
@@ -104,8 +104,8 @@ func (k *Store) EnrollGuests(guests []policy.Guest) {
 	}
 	for _, name := range names {
 		r, err := record.ReadEnrolled(k.stateDir, name)
-		configured := slices.ContainsFunc(guests, func(g policy.Guest) bool { return g.Name == name })
-		if err == nil && !configured && r.Tenant == "" && r.Credentials == policy.CredentialsVMM {
+		configured := slices.ContainsFunc(guests, func(g quota.Guest) bool { return g.Name == name })
+		if err == nil && !configured && r.Tenant == "" && r.Credentials == quota.CredentialsVMM {
 			k.Remove(name)
 		}
 	}
@@ -127,7 +127,7 @@ func (k *Store) logEnrollment(what, guest string, err error) {
 
 // begin writes the record of a guest that has no certificate yet.
 func (k *Store) begin(name string) error {
-	r := record.Guest{Name: name, Credentials: policy.CredentialsVMM}
+	r := record.Guest{Name: name, Credentials: quota.CredentialsVMM}
 	if err := r.BeginSet(k.stateDir); err != nil {
 		return err
 	}

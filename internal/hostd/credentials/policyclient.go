@@ -15,7 +15,7 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 
 	"unnest/internal/hostapi/identity"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/hostd/statefile"
 	"unnest/internal/hostd/status"
 )
@@ -33,7 +33,7 @@ func policyClientPath(stateDir, tenant string) string {
 
 // EnrollPolicy issues the credentials of the policy client of a tenant, and writes them to
 // the directory out in the form of a guest's. Earlier credentials become invalid.
-func EnrollPolicy(stateDir string, p policy.Policy, tenant, out string) (err error) {
+func EnrollPolicy(stateDir string, p quota.Config, tenant, out string) (err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("enroll policy client of tenant %q: %w", tenant, err)

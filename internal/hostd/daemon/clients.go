@@ -7,13 +7,13 @@ import (
 
 // Client returns the guest with a name.
 func (d *daemon) Client(name string) (api.Client, error) {
-	r, err := record.Read(d.config.StateDir, name, d.policy().Guests)
+	r, err := record.Read(d.config.StateDir, name, d.quotas().Guests)
 	if err != nil {
 		return api.Client{Record: r}, err
 	}
 	t := d.tenant(r.Tenant)
 	if t == nil {
-		_, err = d.policy().Tenant(r.Tenant)
+		_, err = d.quotas().Tenant(r.Tenant)
 		return api.Client{Record: r}, err
 	}
 	return api.Client{Record: r, Tenant: t}, nil

@@ -59,7 +59,7 @@ func (l *logLines) with(texts ...string) (found []string) {
 func testDaemon(t *testing.T, dir string) (*daemon, *logLines) {
 	t.Helper()
 	log := &logLines{}
-	d, err := newDaemon(Config{StateDir: dir, Policy: testPolicy(), Logger: log.logger()})
+	d, err := newDaemon(Config{StateDir: dir, Quotas: testQuotas(), Logger: log.logger()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func serveTest(t *testing.T, d *daemon, dir string) (address string) {
 
 func serveOn(t *testing.T, d *daemon, dir string, l net.Listener) {
 	t.Helper()
-	tlsConfig, err := serverTLS(dir, d.config.Policy.Listen.Addr())
+	tlsConfig, err := serverTLS(dir, d.config.Quotas.Listen.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,12 +3,14 @@
 // fraction of a pod that spans guests (Hostlo, §4), and the pods' volumes and shared
 // memory (§4.3). It connects the packages that decide with those that act:
 //
-//   - policy: what a tenant may have; ipam: which address; hotplug: which slot, and when;
-//   - segments, shares, and this package's nics: what is made on the host and in the VMM;
-//   - status, metrics: what the operator sees.
+//   - quota: what a tenant may have; tenant: what it has; ipam: which address; hotplug: which
+//     slot, and when;
+//   - guestrun, ports, segments, shares: what is made on the host and in the VMM;
+//   - credentials, networkpolicy: which certificates and which connections are accepted;
+//   - api: what guests ask; status, metrics: what the operator sees.
 //
-// admission.go decides whether a guest gets a NIC. guest.go has the goroutine that owns
-// everything of one guest.
+// This package starts and stops them, follows the configuration, and finds the guests that
+// come and go.
 //
 // A guest is identified by its TLS certificate (package identity). Every guest is
 // assumed to be hostile: none can harm another guest or the host through the daemon.
@@ -24,29 +26,20 @@ package daemon
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"net/netip"
 	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"unnest/internal/hostapi/identity"
 	"unnest/internal/hostd/api"
-	"unnest/internal/hostd/contain"
 	"unnest/internal/hostd/credentials"
 	"unnest/internal/hostd/guestlog"
 	"unnest/internal/hostd/guestrun"
 	"unnest/internal/hostd/metrics"
-	"unnest/internal/hostd/networkpolicy"
-	"unnest/internal/hostd/policy"
-	"unnest/internal/hostd/ports"
-	"unnest/internal/hostd/segments"
-	"unnest/internal/hostd/shares"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/hostd/status"
 	"unnest/internal/hostd/tenant"
 	"unnest/internal/netdev/bridge"
@@ -62,9 +55,9 @@ const (
 
 // Config configures a daemon.
 type Config struct {
-	StateDir string        // certificate authority and guest records
-	Policy   policy.Policy // tenants, limits, further guests
-	Logger   *slog.Logger  // required
+	StateDir string       // certificate authority and guest records
+	Quotas   quota.Config // tenants, limits, further guests
+	Logger   *slog.Logger // required
 	// Changes are the later contents of the configuration file. Nil: it stays.
 	Changes <-chan Change
 	// Build is the version of the binary and its git revision, for the metrics.
@@ -98,7 +91,7 @@ type daemon struct {
 
 	scanned, announced beat // of watchGuests and followSegments
 
-	current atomic.Pointer[policy.Policy] // nil: config.Policy
+	current atomic.Pointer[quota.Config] // nil: config.Quotas
 
 	mu       sync.Mutex
 	reloaded status.Configuration
@@ -111,14 +104,14 @@ type daemon struct {
 // under way and the pools. It returns an error when it cannot start, and nil after
 // ctx has ended. The pods' NICs stay when it stops.
 func Serve(ctx context.Context, c Config) error {
-	address := c.Policy.Listen
+	address := c.Quotas.Listen
 	if !address.IsValid() || address.Addr().IsUnspecified() {
 		return fmt.Errorf("listen on %q: want IP-ADDRESS:PORT, as the guests see it, such as %q", address, "10.200.0.1:7443")
 	}
 	if c.UnplugTimeout == 0 {
 		c.UnplugTimeout = guestrun.DefaultUnplugTime
 	}
-	if err := checkPolling(c.Policy); err != nil {
+	if err := checkPolling(c.Quotas); err != nil {
 		return err
 	}
 	d, err := newDaemon(c)
@@ -150,7 +143,7 @@ func Serve(ctx context.Context, c Config) error {
 	if err := d.buildNetworks(); err != nil {
 		return err
 	}
-	if _, err := d.host.Ports.Policies.Configure(d.policy().Tenants); err != nil {
+	if _, err := d.host.Ports.Policies.Configure(d.quotas().Tenants); err != nil {
 		return err
 	}
 	d.warnOfConfiguration()
@@ -159,69 +152,6 @@ func Serve(ctx context.Context, c Config) error {
 	}
 	defer func() { _ = d.host.Segments.Close() }()
 	return d.serve(ctx, listener, tlsConfig)
-}
-
-func serverTLS(stateDir string, ip netip.Addr) (*tls.Config, error) {
-	authority, err := identity.OpenAuthority(stateDir)
-	if err != nil {
-		return nil, err
-	}
-	return authority.ServerConfig(ip.AsSlice())
-}
-
-func newDaemon(c Config) (*daemon, error) {
-	m := metrics.New()
-	owner, err := filepath.Abs(c.StateDir)
-	if err != nil {
-		return nil, err
-	}
-	media, err := guestrun.MediaDir(c.StateDir)
-	if err != nil {
-		return nil, err
-	}
-	d := &daemon{
-		config: c, media: media, metrics: m, since: time.Now(), reloaded: status.Configuration{Loaded: time.Now()}, logs: guestlog.New(c.Logger),
-		tenants: map[string]*tenant.Tenant{}, guests: map[string]*guestrun.Guest{},
-		host: &guestrun.Host{Dial: guestrun.Dialer(media), Metrics: m, Panics: contain.New(m, c.Logger), Ports: ports.New(c.Logger), Segments: segments.New(c.Logger), Shares: shares.New(c.Logger, owner, c.Mounts)},
-	}
-	d.host.Own = ports.NewOwnNICs(d.host.Ports)
-	d.credentials = credentials.New(c.StateDir, c.Logger, d.logs, d.address)
-	d.host.Offer = d.credentials.Offer
-	d.api = &api.Handler{Clients: d, Credentials: d.credentials, Policy: d.policy, Host: d.host, Log: c.Logger, Logs: d.logs}
-	d.host.Ports.Policies = networkpolicy.New(owner, c.Logger)
-	m.Read(reporter{d})
-	m.Built(c.Build)
-	for _, t := range c.Policy.Tenants {
-		made, err := tenant.New(t, c.StateDir, c.Logger, d.host.Panics.Try)
-		if err != nil {
-			return nil, err
-		}
-		d.tenants[t.Name] = made
-	}
-	return d, nil
-}
-
-// buildNetworks creates the bridges that have gateways in the policy, and separates the
-// tenants' bridges. They stay when the daemon ends, because the pods' NICs are on them.
-func (d *daemon) buildNetworks() error {
-	all := networks(d.policy())
-	if all == nil {
-		return nil
-	}
-	_, err := d.openNetworks(all)
-	return err
-}
-
-func (d *daemon) openNetworks(all []bridge.Network) (*bridge.Filter, error) {
-	f, err := bridge.Open(bridge.Tenants)
-	if err != nil {
-		return nil, err
-	}
-	if err := f.Ensure(all); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	d.networks.Store(f)
-	return f, nil
 }
 
 func (d *daemon) serve(ctx context.Context, listener net.Listener, tlsConfig *tls.Config) error {

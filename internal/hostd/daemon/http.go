@@ -82,10 +82,10 @@ func (d *daemon) listenHTTP(ctx context.Context) ([]net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for the operator: %w", err)
 	}
-	if !d.config.Policy.HTTP.IsValid() {
+	if !d.config.Quotas.HTTP.IsValid() {
 		return []net.Listener{local}, nil
 	}
-	tcp, err := d.listenTCP(ctx, d.config.Policy.HTTP)
+	tcp, err := d.listenTCP(ctx, d.config.Quotas.HTTP)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("listen for the operator: %w", err), local.Close())
 	}

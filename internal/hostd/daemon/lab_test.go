@@ -31,7 +31,7 @@ import (
 	"unnest/internal/hostapi/hostdpb"
 	"unnest/internal/hostd/configfile"
 	"unnest/internal/hostd/ipam"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/hostd/record"
 	"unnest/internal/netdev/share"
 	"unnest/internal/vmm/qemu"
@@ -51,19 +51,19 @@ func daemonMain(stateDir, unplugTimeout string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	d, err := time.ParseDuration(unplugTimeout)
-	p := testPolicy()
+	p := testQuotas()
 	log, path := slog.New(slog.NewTextHandler(os.Stderr, nil)), filepath.Join(stateDir, "hostd.yaml")
 	changes := make(chan Change)
 	if _, missing := os.Stat(path); err == nil && missing == nil { // of the test
 		p, err = configfile.Read(path)
 		go configfile.Watch(ctx, path, nil, log, func() {
 			p, err := configfile.Read(path)
-			changes <- Change{Policy: withVolumes(p, stateDir), Err: err}
+			changes <- Change{Quotas: withVolumes(p, stateDir), Err: err}
 		})
 	}
 	if err == nil {
 		err = Serve(ctx, Config{
-			StateDir: stateDir, Policy: withVolumes(p, stateDir), UnplugTimeout: d, Logger: log, Changes: changes,
+			StateDir: stateDir, Quotas: withVolumes(p, stateDir), UnplugTimeout: d, Logger: log, Changes: changes,
 			Ready: func(a net.Addr) { _, _ = fmt.Fprintln(os.Stdout, a) }, Mounts: share.Namespace(os.Getenv("UNNEST_MOUNT_NAMESPACE")),
 		})
 	}
@@ -78,20 +78,20 @@ func daemonMain(stateDir, unplugTimeout string) int {
 // lab, so that later ones take over what it has left.
 var earlier = os.Getenv("UNNEST_TEST_EARLIER")
 
-// testPolicy has two tenants with a bridge each.
-func testPolicy() policy.Policy {
-	tenant := func(name, bridge, subnet string) policy.Tenant {
+// testQuotas has two tenants with a bridge each.
+func testQuotas() quota.Config {
+	tenant := func(name, bridge, subnet string) quota.Tenant {
 		s := netip.MustParsePrefix(subnet)
-		return policy.Tenant{
+		return quota.Tenant{
 			Name: name, Bridge: bridge, MTU: 1400, Ranges: []ipam.Range{{Subnet: s}}, Cooldown: time.Minute,
-			Limits: policy.Limits{NICs: 16, Connections: 100, Segments: 3, Broadcasts: 1000, Volumes: 3, VolumeDirectories: 4, SharedMemory: 1},
+			Limits: quota.Limits{NICs: 16, Connections: 100, Segments: 3, Broadcasts: 1000, Volumes: 3, VolumeDirectories: 4, SharedMemory: 1},
 		}
 	}
 	other := tenant("other", "br1", "10.8.0.0/24")
-	other.Segments.Modes = []string{policy.SegmentUnicast}
-	return policy.Policy{
+	other.Segments.Modes = []string{quota.SegmentUnicast}
+	return quota.Config{
 		Listen:  netip.MustParseAddrPort("127.0.0.1:0"),
-		Tenants: []policy.Tenant{tenant("default", "br0", "10.9.0.0/24"), other},
+		Tenants: []quota.Tenant{tenant("default", "br0", "10.9.0.0/24"), other},
 		Trunk:   true,
 	}
 }

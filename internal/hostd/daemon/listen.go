@@ -27,7 +27,7 @@ func (d *daemon) listenTCP(ctx context.Context, address netip.AddrPort) (net.Lis
 }
 
 func (d *daemon) isGateway(a netip.Addr) bool {
-	for _, t := range d.config.Policy.Tenants {
+	for _, t := range d.config.Quotas.Tenants {
 		if slices.ContainsFunc(t.Gateways, func(g netip.Prefix) bool { return g.Addr() == a }) {
 			return true
 		}

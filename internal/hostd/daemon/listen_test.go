@@ -10,10 +10,10 @@ import (
 
 // withGateway is a configuration whose first tenant's bridge the daemon creates.
 func (l *lab) withGateway(listen string) Config {
-	p := testPolicy()
+	p := testQuotas()
 	p.Listen = netip.MustParseAddrPort(listen)
 	p.Tenants[0].Bridge, p.Tenants[0].Gateways = "made0", []netip.Prefix{netip.MustParsePrefix("10.9.0.1/24"), netip.MustParsePrefix("fd00:9::1/64")}
-	return Config{StateDir: l.dir, Policy: p, Logger: (&logLines{}).logger()}
+	return Config{StateDir: l.dir, Quotas: p, Logger: (&logLines{}).logger()}
 }
 
 // A daemon that cannot listen changes nothing on the host.
@@ -23,11 +23,11 @@ func TestListenFails(t *testing.T) {
 		change     func(*Config)
 	}{
 		{"address of no interface", "10.77.0.1:7443: bind: cannot assign requested address: no interface of this host has the address",
-			func(c *Config) { c.Policy.Listen = netip.MustParseAddrPort("10.77.0.1:7443") }},
+			func(c *Config) { c.Quotas.Listen = netip.MustParseAddrPort("10.77.0.1:7443") }},
 		{"operator's address of no interface", "10.77.0.1:9477: bind: cannot assign requested address: no interface of this host has the address",
-			func(c *Config) { c.Policy.HTTP = netip.MustParseAddrPort("10.77.0.1:9477") }},
+			func(c *Config) { c.Quotas.HTTP = netip.MustParseAddrPort("10.77.0.1:9477") }},
 		{"both addresses are equal", "address already in use",
-			func(c *Config) { c.Policy.HTTP = c.Policy.Listen }},
+			func(c *Config) { c.Quotas.HTTP = c.Quotas.Listen }},
 	} {
 		t.Run(change.name, func(t *testing.T) {
 			l := newLab(t)
@@ -56,7 +56,7 @@ func TestListenOnGateway(t *testing.T) {
 		d, err := newDaemon(l.withGateway(address))
 		l.check(err)
 		l.do(func() error {
-			listener, err := d.listenTCP(t.Context(), d.config.Policy.Listen)
+			listener, err := d.listenTCP(t.Context(), d.config.Quotas.Listen)
 			if err != nil {
 				return err
 			}

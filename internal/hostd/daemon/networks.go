@@ -1,15 +1,17 @@
 package daemon
 
 import (
+	"errors"
+
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/netdev/bridge"
 )
 
 // networks returns the networks of all tenants, or nil when there is nothing to do: for a
 // single tenant without gateways and ports of the host.
-func networks(p policy.Policy) []bridge.Network {
+func networks(p quota.Config) []bridge.Network {
 	var all []bridge.Network
 	ours := len(p.Tenants) > 1
 	for _, t := range p.Tenants {
@@ -30,7 +32,7 @@ func networks(p policy.Policy) []bridge.Network {
 // guardedBridges lists the bridges of a tenant that only pods and guests are on: that
 // of the daemon, and all if the operator says so by hostPorts. An operator's bridge may have
 // the host's own uplink.
-func guardedBridges(t policy.Tenant) []string {
+func guardedBridges(t quota.Tenant) []string {
 	switch {
 	case len(t.HostPorts) > 0:
 		return append([]string{t.Bridge}, t.Bridges...)
@@ -40,17 +42,40 @@ func guardedBridges(t policy.Tenant) []string {
 	return nil
 }
 
-func hostPorts(all []policy.HostPort) (ports []bridge.Port, anyPort bool) {
+func hostPorts(all []quota.HostPort) (ports []bridge.HostPort, anyPort bool) {
 	for _, p := range all {
 		protocol, number, ok := p.Port()
 		switch {
-		case p == policy.AnyPort:
+		case p == quota.AnyPort:
 			anyPort = true
 		case ok && protocol == "tcp":
-			ports = append(ports, bridge.Port{Protocol: unix.IPPROTO_TCP, Number: number})
+			ports = append(ports, bridge.HostPort{Protocol: unix.IPPROTO_TCP, Number: number})
 		case ok:
-			ports = append(ports, bridge.Port{Protocol: unix.IPPROTO_UDP, Number: number})
+			ports = append(ports, bridge.HostPort{Protocol: unix.IPPROTO_UDP, Number: number})
 		}
 	}
 	return ports, anyPort
+}
+
+// buildNetworks creates the bridges that have gateways in the policy, and separates the
+// tenants' bridges. They stay when the daemon ends, because the pods' NICs are on them.
+func (d *daemon) buildNetworks() error {
+	all := networks(d.quotas())
+	if all == nil {
+		return nil
+	}
+	_, err := d.openNetworks(all)
+	return err
+}
+
+func (d *daemon) openNetworks(all []bridge.Network) (*bridge.Filter, error) {
+	f, err := bridge.Open(bridge.Tenants)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.Ensure(all); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	d.networks.Store(f)
+	return f, nil
 }

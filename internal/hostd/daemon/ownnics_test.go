@@ -14,7 +14,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/hostd/record"
 	"unnest/internal/hostd/statefile"
 	"unnest/internal/hostd/status"
@@ -189,8 +189,8 @@ func TestOwnNICsOfUnenrolledGuests(t *testing.T) {
 		return nil, vmm.ErrNotRunning
 	}
 	address := func(a string) []netip.Addr { return []netip.Addr{netip.MustParseAddr(a)} }
-	p := d.policy()
-	p.Guests = []policy.Guest{
+	p := d.quotas()
+	p.Guests = []quota.Guest{
 		{Name: "node1", Tenant: "default", Index: 1, QMP: "/q", Addresses: address("10.9.0.201")},
 		{Name: "node2", Tenant: "default", Index: 2, QMP: "/q", Addresses: address("10.9.0.202"), TAP: "own2", MAC: "52:54:00:00:00:02"},
 	}
@@ -208,7 +208,7 @@ func TestOwnNICsOfUnenrolledGuests(t *testing.T) {
 	if !l.mayUse("own1", "v4", "10.9.0.201") || !l.mayUse("own2", "v4", "10.9.0.202") || len(log.with("guard the guest's own NIC")) != 1 {
 		t.Errorf("own1 and own2 are not guarded; log: %q", log.lines)
 	}
-	none := d.policy()
+	none := d.quotas()
 	none.Guests = nil
 	d.current.Store(&none)
 	guard()

@@ -21,7 +21,7 @@ func refusesPolling(err error) bool {
 
 // A daemon whose NICs are to poll does not start on a host without vhost-net.
 func TestStartWithoutVHost(t *testing.T) {
-	p := testPolicy()
+	p := testQuotas()
 	p.Listen = netip.MustParseAddrPort("127.0.0.1:7443")
 	if err := checkPolling(p); err != nil {
 		t.Errorf("nothing polls: got %v", err)
@@ -33,7 +33,7 @@ func TestStartWithoutVHost(t *testing.T) {
 		}
 		return
 	}
-	err := Serve(context.WithoutCancel(t.Context()), Config{StateDir: t.TempDir(), Policy: p, Logger: slog.New(slog.DiscardHandler)})
+	err := Serve(context.WithoutCancel(t.Context()), Config{StateDir: t.TempDir(), Quotas: p, Logger: slog.New(slog.DiscardHandler)})
 	if !refusesPolling(err) || !strings.HasPrefix(err.Error(), "tenant default: vhostPoll: ") {
 		t.Errorf("got %v", err)
 	}

@@ -9,14 +9,14 @@ import (
 	"time"
 
 	"unnest/internal/hostd/metrics"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/hostd/status"
 	"unnest/internal/hostd/tenant"
 )
 
 // Change is what the configuration file says by now, or why it cannot be used.
 type Change struct {
-	Policy policy.Policy
+	Quotas quota.Config
 	Err    error
 }
 
@@ -38,11 +38,11 @@ func (d *daemon) followChanges(ctx context.Context) {
 // reload changes the daemon to another configuration, or changes nothing. It logs one
 // line.
 func (d *daemon) reload(ctx context.Context, wg *sync.WaitGroup, c Change) {
-	var next policy.Policy
+	var next quota.Config
 	var restart []string
 	err := c.Err
 	if err == nil {
-		if next, restart, err = d.policy().Reload(c.Policy); err != nil {
+		if next, restart, err = d.quotas().Reload(c.Quotas); err != nil {
 			err = fmt.Errorf("%s need a restart, and the rest of the file conflicts with their present values: %w", strings.Join(restart, ", "), err)
 		}
 	}
@@ -63,9 +63,9 @@ func (d *daemon) reload(ctx context.Context, wg *sync.WaitGroup, c Change) {
 	d.config.Logger.Info("reload the configuration", "tenants", len(next.Tenants), "guests", len(next.Guests))
 }
 
-// change changes the daemon to a policy that policy.Policy.Reload has made. The scan then
+// change changes the daemon to a policy that quota.Config.Reload has made. The scan then
 // takes over guests that are new or have changed, and removes those that are gone.
-func (d *daemon) change(ctx context.Context, wg *sync.WaitGroup, next policy.Policy) error {
+func (d *daemon) change(ctx context.Context, wg *sync.WaitGroup, next quota.Config) error {
 	if err := checkPolling(next); err != nil {
 		return err
 	}
@@ -101,9 +101,9 @@ func (d *daemon) change(ctx context.Context, wg *sync.WaitGroup, next policy.Pol
 	return nil
 }
 
-func (d *daemon) changeNetworks(ctx context.Context, wg *sync.WaitGroup, next policy.Policy) error {
+func (d *daemon) changeNetworks(ctx context.Context, wg *sync.WaitGroup, next quota.Config) error {
 	all := networks(next)
-	if all == nil || reflect.DeepEqual(all, networks(d.policy())) {
+	if all == nil || reflect.DeepEqual(all, networks(d.quotas())) {
 		return nil
 	}
 	if f := d.networks.Load(); f != nil {
@@ -117,12 +117,12 @@ func (d *daemon) changeNetworks(ctx context.Context, wg *sync.WaitGroup, next po
 	return nil
 }
 
-// policy returns the present configuration.
-func (d *daemon) policy() policy.Policy {
+// quotas returns the present configuration.
+func (d *daemon) quotas() quota.Config {
 	if p := d.current.Load(); p != nil {
 		return *p
 	}
-	return d.config.Policy
+	return d.config.Quotas
 }
 
 func (d *daemon) configuration() status.Configuration {

@@ -100,13 +100,13 @@ func (l *lab) isolates(name string) bool {
 func TestReloadFails(t *testing.T) {
 	dir := t.TempDir()
 	d, log := testDaemon(t, dir)
-	was, wg := d.policy(), new(sync.WaitGroup)
-	conflict := testPolicy()
+	was, wg := d.quotas(), new(sync.WaitGroup)
+	conflict := testQuotas()
 	conflict.Tenants[1].Name, conflict.Guests = "third", nil // its bridge is that of a tenant that stays
-	for _, c := range []Change{{Err: errors.New("line 1\nline 2")}, {Policy: conflict}} {
+	for _, c := range []Change{{Err: errors.New("line 1\nline 2")}, {Quotas: conflict}} {
 		lines := len(log.with("level=ERROR"))
 		d.reload(t.Context(), wg, c)
-		if got := d.policy(); len(got.Tenants) != len(was.Tenants) || got.Tenants[1].Name != was.Tenants[1].Name || d.tenant("third") != nil {
+		if got := d.quotas(); len(got.Tenants) != len(was.Tenants) || got.Tenants[1].Name != was.Tenants[1].Name || d.tenant("third") != nil {
 			t.Errorf("%v: the policy has changed", c.Err)
 		}
 		if got := log.with("level=ERROR"); len(got) != lines+1 || d.configuration().Error == "" {

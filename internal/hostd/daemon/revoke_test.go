@@ -2,8 +2,6 @@ package daemon
 
 import (
 	"errors"
-	"net/netip"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +13,7 @@ import (
 	"unnest/internal/hostapi/identity"
 	"unnest/internal/hostd/certificates"
 	"unnest/internal/hostd/credentials"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/hostd/record"
 )
 
@@ -58,7 +56,7 @@ func TestRevoke(t *testing.T) {
 		t.Errorf("a second time: revoked %v, error %v", got, err)
 	}
 	out := t.TempDir()
-	if err := credentials.Enroll(r.dir, policy.Policy{}, "node1", out); err != nil {
+	if err := credentials.Enroll(r.dir, quota.Config{}, "node1", out); err != nil {
 		t.Fatal(err)
 	}
 	config, err := identity.ClientConfig(out)
@@ -170,52 +168,5 @@ func TestRevokeDuringRenewal(t *testing.T) {
 	}
 	if set := mustCertificates(t, r.dir); len(set.Certificates) != 1 || set.Certificates[0].State(time.Now()) != "revoked" {
 		t.Errorf("certificates are %+v", set)
-	}
-}
-
-// Guests of `unnest vm` are enrolled by their record.
-// Enroll replaces no file, follows no link, and removes what it has written when it fails.
-func TestEnrollOverFile(t *testing.T) {
-	configured := policy.Policy{Guests: []policy.Guest{{Name: "node3", Tenant: "default", Index: 3, QMP: "/q"}}}
-	for range 5 { // files are written in any order
-		state, out, outside := t.TempDir(), t.TempDir(), t.TempDir()
-		if err := os.Symlink(outside+"/key", out+"/client.key"); err != nil {
-			t.Fatal(err)
-		}
-		if err := credentials.Enroll(state, configured, "node3", out); !errors.Is(err, os.ErrExist) {
-			t.Errorf("got %v", err)
-		}
-		left, err := os.ReadDir(out)
-		followed, outErr := os.ReadDir(outside)
-		if err != nil || outErr != nil || len(left) != 1 || len(followed) > 0 {
-			t.Errorf("there are %v, and %v outside: %v, %v", left, followed, err, outErr)
-		}
-	}
-}
-
-func TestEnroll(t *testing.T) {
-	dir := t.TempDir()
-	_, c := issue(t, dir, "node1")
-	withRecord(t, dir, c)
-	before := mustRecord(t, dir)
-	if err := credentials.Enroll(dir, policy.Policy{}, "node1", t.TempDir()); err != nil {
-		t.Fatal(err)
-	}
-	after := mustRecord(t, dir)
-	if after.CertificateSHA256 == before.CertificateSHA256 || time.Until(after.CertificateExpires) < 29*24*time.Hour || after.CertificateSerial == "" {
-		t.Errorf("record is %+v", after)
-	}
-	after.CertificateSHA256, after.CertificateSerial, after.CertificateExpires = before.CertificateSHA256, before.CertificateSerial, before.CertificateExpires
-	if !after.Same(before) {
-		t.Errorf("more than the certificate has changed: %+v, was %+v", after, before)
-	}
-	configured := policy.Policy{Guests: []policy.Guest{{Name: "node3", Tenant: "default", Index: 3, QMP: "/q", Addresses: []netip.Addr{}}}}
-	if err := credentials.Enroll(dir, configured, "node3", t.TempDir()); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"node2", "node3"} { // node3 has left the configuration
-		if err := credentials.Enroll(dir, policy.Policy{}, name, t.TempDir()); err == nil || !strings.Contains(err.Error(), "no such guest") || !strings.Contains(err.Error(), "--state") {
-			t.Errorf("%s: got %v", name, err)
-		}
 	}
 }

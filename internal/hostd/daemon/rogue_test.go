@@ -35,11 +35,11 @@ func startWith(t *testing.T, dir string, log *slog.Logger) (address string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ready, ended := make(chan net.Addr, 1), make(chan error, 1)
-	p := testPolicy()
+	p := testQuotas()
 	p.Tenants = p.Tenants[:1] // several would be kept apart, on this machine's own network
 	go func() {
 		ended <- Serve(ctx, Config{
-			StateDir: dir, Policy: p, Logger: log,
+			StateDir: dir, Quotas: p, Logger: log,
 			Ready: func(a net.Addr) { ready <- a },
 		})
 	}()
@@ -273,10 +273,10 @@ func TestServeFails(t *testing.T) {
 		{dir, "192.0.2.1:7443", "192.0.2.1:7443"},
 		{dir + "/nowhere", "127.0.0.1:0", "nowhere"},
 	} {
-		p := testPolicy()
+		p := testQuotas()
 		p.Tenants = p.Tenants[:1]
 		p.Listen = netip.MustParseAddrPort(c.listen)
-		err := Serve(t.Context(), Config{StateDir: c.dir, Policy: p, Logger: slog.New(slog.DiscardHandler)})
+		err := Serve(t.Context(), Config{StateDir: c.dir, Quotas: p, Logger: slog.New(slog.DiscardHandler)})
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("listen on %s: got %v, want one line with %q", c.listen, err, c.want)
 		}

@@ -42,7 +42,7 @@ func (d *daemon) recoverSegments(ctx context.Context, records []record.Guest) er
 			OwnsPort: func(port string) bool { return ports.IsPort(port, r.TapPrefix()) },
 		})
 	}
-	return d.host.Segments.Recover(ctx, d.policy().Tenant, guests)
+	return d.host.Segments.Recover(ctx, d.quotas().Tenant, guests)
 }
 
 // process returns the ID of a VMM's process. A VMM that is connected takes no further

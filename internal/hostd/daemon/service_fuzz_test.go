@@ -51,10 +51,10 @@ func newFuzzedDaemon(f *testing.F) *fuzzedDaemon {
 		f.Fatal(err)
 	}
 	f.Cleanup(func() { host.Close() })
-	p := testPolicy()
+	p := testQuotas()
 	p.Trunk = true
 	d, err := newDaemon(Config{
-		StateDir: f.TempDir(), Policy: p, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), UnplugTimeout: time.Second,
+		StateDir: f.TempDir(), Quotas: p, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), UnplugTimeout: time.Second,
 	})
 	if err != nil {
 		f.Fatal(err)

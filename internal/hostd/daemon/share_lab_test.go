@@ -15,13 +15,13 @@ import (
 	"google.golang.org/grpc/status"
 
 	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/hostd/record"
 	"unnest/internal/netdev/share"
 )
 
 // withVolumes gives each tenant a directory for volumes, which a test makes.
-func withVolumes(p policy.Policy, stateDir string) policy.Policy {
+func withVolumes(p quota.Config, stateDir string) quota.Config {
 	for i := range p.Tenants {
 		p.Tenants[i].Volumes, p.Tenants[i].VolumesUnbounded = filepath.Join(stateDir, "volumes", p.Tenants[i].Name), true
 	}

@@ -3,7 +3,7 @@ package daemon
 import (
 	"fmt"
 
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/netdev/link"
 	"unnest/internal/netdev/share"
 	"unnest/internal/netdev/tap"
@@ -14,7 +14,7 @@ import (
 // could fill the host's disk, bridges that do not exist, and bridges from which pods reach
 // the host.
 func (d *daemon) warnOfConfiguration() {
-	p := d.policy()
+	p := d.quotas()
 	if err := share.CheckPath(d.config.StateDir); err != nil {
 		d.config.Logger.Warn("another user can replace the state directory, and with it the authority of the guests' certificates", "error", err)
 	}
@@ -38,7 +38,7 @@ func (d *daemon) warnOfConfiguration() {
 }
 
 // checkPolling refuses a policy by which vhost-net polls if the host has none.
-func checkPolling(p policy.Policy) error {
+func checkPolling(p quota.Config) error {
 	for _, t := range p.Tenants {
 		if err := tap.CheckPoll(t.VHostPoll); err != nil {
 			return fmt.Errorf("tenant %s: vhostPoll: %w", t.Name, err)
@@ -48,7 +48,7 @@ func checkPolling(p policy.Policy) error {
 }
 
 func (d *daemon) warnOfBridges() {
-	for _, t := range d.policy().Tenants {
+	for _, t := range d.quotas().Tenants {
 		for _, name := range append([]string{t.Bridge}, t.Bridges...) {
 			if _, err := link.Find(name); link.IsGone(err) {
 				d.config.Logger.Warn("a tenant's bridge does not exist: its pods get no NIC until you create it; "+

@@ -6,17 +6,17 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 )
 
 func TestWarnsOfConfiguration(t *testing.T) {
 	for address, want := range map[string]int{"": 0, "127.0.0.1:9477": 0, "[::1]:9477": 0, "0.0.0.0:9477": 1, "[::]:9477": 1, "10.0.0.1:9477": 1} {
 		d, log := testDaemon(t, t.TempDir())
 		if address != "" {
-			d.config.Policy.HTTP = netip.MustParseAddrPort(address)
+			d.config.Quotas.HTTP = netip.MustParseAddrPort(address)
 		}
-		d.config.Policy.Tenants[0].Bridge, d.config.Policy.Tenants[1].Bridge = "lo", "nowhere0" // lo exists
-		d.config.Policy.Tenants[0].HostPorts = []policy.HostPort{policy.AnyPort}
+		d.config.Quotas.Tenants[0].Bridge, d.config.Quotas.Tenants[1].Bridge = "lo", "nowhere0" // lo exists
+		d.config.Quotas.Tenants[0].HostPorts = []quota.HostPort{quota.AnyPort}
 		d.warnOfConfiguration()
 		if all := log.with("level=WARN", "hostPorts"); len(all) != 1 || !strings.Contains(all[0], "tenant=other") {
 			t.Errorf("warnings of open ports are %q, want one of tenant other", all)
@@ -48,7 +48,7 @@ func TestWarnsOfStateDirectory(t *testing.T) {
 
 func TestWarnsOfVolumes(t *testing.T) {
 	d, log := testDaemon(t, t.TempDir())
-	tenants := d.config.Policy.Tenants
+	tenants := d.config.Quotas.Tenants
 	tenants[0].Volumes, tenants[1].Volumes, tenants[1].VolumesUnbounded = t.TempDir(), t.TempDir(), true
 	d.warnOfConfiguration()
 	if got := log.with("level=WARN", "refuse volumes"); len(got) != 1 || !strings.Contains(got[0], "tenant=default") || !strings.Contains(got[0], "volumesUnbounded") {

@@ -12,7 +12,7 @@ import (
 // they can send before they can ask for anything.
 func (d *daemon) guardUnenrolled(ctx context.Context) {
 	configured := map[string]bool{}
-	for _, c := range d.policy().Guests {
+	for _, c := range d.quotas().Guests {
 		configured[c.Name] = true
 		if _, err := record.ReadEnrolled(d.config.StateDir, c.Name); !errors.Is(err, record.ErrNoRecord) || d.known(c.Name) != nil {
 			continue // its run does it

@@ -40,7 +40,7 @@ func (d *daemon) unguarded() (all []status.Port, err error) {
 // bridges returns the tenants' bridges by the index of their link.
 func (d *daemon) bridges(links []link.Link) map[int]status.Port {
 	owners := map[string]string{}
-	for _, t := range d.policy().Tenants {
+	for _, t := range d.quotas().Tenants {
 		for _, b := range append([]string{t.Bridge}, t.Bridges...) {
 			owners[b] = t.Name
 		}
@@ -64,7 +64,7 @@ func (d *daemon) explain(p *status.Port) {
 		}
 		return
 	}
-	for _, g := range d.policy().Guests {
+	for _, g := range d.quotas().Guests {
 		if g.TAP == p.Interface {
 			p.Guest, p.Cause = g.Name, "the daemon has not guarded it yet: see its log"
 		}

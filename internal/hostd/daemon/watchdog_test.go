@@ -11,7 +11,7 @@ import (
 
 // The watchdog is pinged while the daemon's loops go round and its locks are free.
 func TestWatchdog(t *testing.T) {
-	d, err := newDaemon(Config{StateDir: t.TempDir(), Policy: testPolicy(), Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	d, err := newDaemon(Config{StateDir: t.TempDir(), Quotas: testQuotas(), Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {
 		t.Fatal(err)
 	}

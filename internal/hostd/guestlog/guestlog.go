@@ -1,3 +1,4 @@
+// Package guestlog bounds the lines that one guest can cause in the daemon's log.
 package guestlog
 
 import (
@@ -18,10 +19,10 @@ const (
 // follows suppressed ones has their number. Lines for debugging are not limited.
 type limitedHandler struct {
 	slog.Handler
-	problems, routine *quota
+	problems, routine *budget
 }
 
-type quota struct {
+type budget struct {
 	limit *rate.Limiter
 
 	mu         sync.Mutex
@@ -31,19 +32,19 @@ type quota struct {
 // Limit returns a log with the quotas of one peer.
 func Limit(l *slog.Logger) *slog.Logger {
 	return slog.New(limitedHandler{
-		l.Handler(), &quota{limit: rate.NewLimiter(problemRate, problemBurst)}, &quota{limit: rate.NewLimiter(routineRate, routineBurst)},
+		l.Handler(), &budget{limit: rate.NewLimiter(problemRate, problemBurst)}, &budget{limit: rate.NewLimiter(routineRate, routineBurst)},
 	})
 }
 
 // take reports whether a line may be written, and how many were suppressed before it.
-func (q *quota) take() (suppressed int, ok bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if !q.limit.Allow() {
-		q.suppressed++
+func (b *budget) take() (suppressed int, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.limit.Allow() {
+		b.suppressed++
 		return 0, false
 	}
-	suppressed, q.suppressed = q.suppressed, 0
+	suppressed, b.suppressed = b.suppressed, 0
 	return suppressed, true
 }
 
@@ -88,6 +89,7 @@ type Logs struct {
 	logs map[string]*slog.Logger
 }
 
+// New returns the logs of guests whose lines go to base.
 func New(base *slog.Logger) *Logs {
 	return &Logs{base: base, logs: map[string]*slog.Logger{}}
 }

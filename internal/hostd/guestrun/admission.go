@@ -29,6 +29,7 @@ type WantedNIC struct {
 	Trunk    bool // a VLAN on the trunk instead of a NIC
 }
 
+// Attached is what an attachment has got.
 type Attached struct {
 	NIC       *hostdpb.NIC
 	Endpoint  *hostdpb.Endpoint
@@ -37,6 +38,7 @@ type Attached struct {
 	Steps     []slog.Attr    // how long each step took
 }
 
+// ErrNoQueues is the error of a guest whose VMM cannot have endpoints of segments.
 var ErrNoQueues = errors.New("the guest's VMM opens TAPs by name, and the queue of a segment has no name: run the guest in QEMU with a QMP socket for the daemon")
 
 // attach gives an attachment a NIC. An attachment that asks for no address keeps those

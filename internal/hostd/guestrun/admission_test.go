@@ -17,8 +17,8 @@ import (
 	"unnest/internal/hostd/hotplug"
 	"unnest/internal/hostd/ipam"
 	"unnest/internal/hostd/metrics"
-	"unnest/internal/hostd/policy"
 	"unnest/internal/hostd/ports"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/hostd/record"
 	"unnest/internal/hostd/segments"
 	"unnest/internal/hostd/shares"
@@ -32,8 +32,8 @@ type noSlots struct{ vmm.VMM }
 func (noSlots) Slots() int { return 0 }
 
 // runTenant is a tenant of two guests.
-func runTenant() policy.Tenant {
-	return policy.Tenant{
+func runTenant() quota.Tenant {
+	return quota.Tenant{
 		Name: "default", Bridge: "br0", MTU: 1400, Ranges: []ipam.Range{{Subnet: netip.MustParsePrefix("10.9.0.0/24")}}, Cooldown: time.Minute,
 	}
 }
@@ -49,7 +49,7 @@ func runRecord() record.Guest {
 func fakeGuest(t *testing.T) (g *Guest, calls *int) {
 	t.Helper()
 	p := runTenant()
-	p.Limits = policy.Limits{NICs: 1}
+	p.Limits = quota.Limits{NICs: 1}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	tenant, err := tenant.New(p, t.TempDir(), log, func(_ string, f func()) { f() })
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"unnest/internal/hostd/hotplug"
 )
 
+// Why a check fails.
 var (
 	ErrNoAttachment = errors.New("it has no NIC")
 	ErrNoEndpoint   = errors.New("it has no endpoint of a segment")

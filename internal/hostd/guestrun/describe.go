@@ -5,7 +5,7 @@ import (
 	"unnest/internal/hostapi/segment"
 	"unnest/internal/hostd/attachment"
 	"unnest/internal/hostd/hotplug"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 )
 
 // The ephemeral ports of Linux. Each fraction of a segment has all of them; plugins of
@@ -79,11 +79,12 @@ var states = map[hotplug.Status]hostdpb.NICState{
 	hotplug.Quarantined: hostdpb.NICState_NIC_STATE_QUARANTINED,
 }
 
+// WireMode returns the mode of a segment in the form of the protocol.
 func WireMode(mode string) hostdpb.SegmentMode {
 	switch mode {
-	case policy.SegmentUnicast:
+	case quota.SegmentUnicast:
 		return hostdpb.SegmentMode_SEGMENT_MODE_UNICAST
-	case policy.SegmentPlain:
+	case quota.SegmentPlain:
 		return hostdpb.SegmentMode_SEGMENT_MODE_PLAIN
 	}
 	return hostdpb.SegmentMode_SEGMENT_MODE_UNSPECIFIED

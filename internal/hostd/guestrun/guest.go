@@ -1,3 +1,9 @@
+// Package guestrun drives the devices of one guest: NICs, VLANs, endpoints of segments,
+// volumes, shared memory, and the medium with its credentials. One goroutine owns all of it
+// as long as one connection to the VMM lasts; requests.go has what others may ask of it.
+//
+// It performs what package hotplug decides. Who the guest is, and how its requests come, does
+// not belong here.
 package guestrun
 
 import (
@@ -5,14 +11,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"unnest/internal/hostd/contain"
 	"unnest/internal/hostd/hotplug"
-	"unnest/internal/hostd/ports"
 	"unnest/internal/hostd/record"
 	"unnest/internal/hostd/tenant"
 	"unnest/internal/vmm"
@@ -76,6 +80,8 @@ type Guest struct {
 	offerFailed string // why the last offer of credentials failed; "": it did not
 }
 
+// New returns a guest that has no run yet: Run begins it. The guest has unplugTime to answer
+// each request to give a device up.
 func New(r record.Guest, t *tenant.Tenant, h *Host, unplugTime time.Duration, log *slog.Logger) *Guest {
 	return &Guest{
 		Record: r, Tenant: t, host: h, unplugTime: unplugTime, log: log.With("guest", r.Name), dial: h.Dial,
@@ -167,121 +173,4 @@ func (g *Guest) connect(ctx context.Context) (err error) {
 		g.pid.Store(int64(pid))
 	}
 	return nil
-}
-
-// guardBootNICs limits the NICs that the guest has from its start to their own
-// addresses, and reserves these addresses.
-func (g *Guest) guardBootNICs() error {
-	for _, n := range g.Record.NICs {
-		for _, a := range n.Addresses {
-			g.Tenant.Reserve(a, g.Record.Name)
-		}
-		if n.TAP == "" {
-			continue
-		}
-		if err := g.guardOwn(n.TAP, n.MAC, n.Addresses, n.DHCP); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// guardOwn limits a NIC that the guest has from its start to addresses, and to the service
-// addresses of its pods.
-func (g *Guest) guardOwn(tap, mac string, addresses []netip.Addr, dhcp bool) error {
-	return g.host.Ports.GuardOwn(tap, ports.OwnGuard{
-		MAC: mac, Addresses: addresses, DHCP: dhcp, Multicasts: g.Tenant.Multicasts(),
-		Pods: []string{g.Record.TapPrefix(), g.Record.VlanPrefix()},
-	})
-}
-
-// forward passes the VMM's events to run until the connection or ctx ends.
-func (g *Guest) forward(ctx context.Context) {
-	for {
-		e, err := g.vmm.Next(ctx)
-		if err != nil {
-			return
-		}
-		if g.submit(ctx, func(ctx context.Context) { g.handle(ctx, e) }) != nil {
-			return
-		}
-	}
-}
-
-// handle handles an event of the VMM. A device is in the slots of one of the states;
-// the other ignores the event.
-func (g *Guest) handle(ctx context.Context, e vmm.Event) {
-	both := func(e hotplug.Event) {
-		g.shares.feed(ctx, e)
-		g.nics.feed(ctx, e)
-	}
-	switch e := e.(type) {
-	case vmm.Deleted:
-		both(hotplug.DeviceDeleted{Device: e.ID})
-		bound, cancel := context.WithTimeout(ctx, vmmTime)
-		defer cancel()
-		g.checkRemoved(ctx, hotplug.DeviceDel{ID: e.ID}, g.shares.devices.RetryDelete(bound, e.ID))
-	case vmm.Refused:
-		both(hotplug.UnplugRefused{Device: e.ID, Err: errors.New("the guest's kernel refused")})
-	case vmm.Reset:
-		g.awake.Store(false)
-		g.nics.trunk.removeAll()
-		if err := g.host.Segments.RestoreOffloadsOf(g.Record.Name); err != nil {
-			g.log.Warn("restore offloads of segments", "error", err)
-		}
-		both(hotplug.GuestReset{})
-	case vmm.Lost:
-		g.repair(ctx)
-	}
-}
-
-// observe brings the states in line with what is there.
-func (g *Guest) observe(ctx context.Context) error {
-	bound, cancel := context.WithTimeout(ctx, vmmTime)
-	defer cancel()
-	nics, err := g.nics.look(bound)
-	if err != nil {
-		return err
-	}
-	g.nics.feed(ctx, nics)
-	shared, err := g.shares.look(bound)
-	if err != nil {
-		return err
-	}
-	g.shares.feed(ctx, shared)
-	return nil
-}
-
-// LookAgain has the run bring its states in line with what is there. If it has ended,
-// nothing is to do.
-func (g *Guest) LookAgain(ctx context.Context) { _ = g.submit(ctx, g.repair) }
-
-// ProcessID returns the ID of the VMM's process while it is connected. 0: unknown.
-func (g *Guest) ProcessID() int { return int(g.pid.Load()) }
-
-// repair observes, and again later if that fails.
-func (g *Guest) repair(ctx context.Context) {
-	g.repairing = false
-	for key := range g.nics.unadopted {
-		g.nics.tryAdopt(ctx, key)
-	}
-	if err := g.observe(ctx); err != nil {
-		g.log.Warn("observe", "error", err)
-		g.repairLater(ctx)
-	}
-}
-
-func (g *Guest) repairLater(ctx context.Context) {
-	if !g.repairing {
-		g.repairing = true
-		g.after(ctx, repairTime, g.repair)
-	}
-}
-
-// checkRemoved schedules a repair if an action has left something behind.
-func (g *Guest) checkRemoved(ctx context.Context, a hotplug.Action, err error) {
-	if err != nil {
-		g.log.Warn("leave behind", "action", a, "error", err)
-		g.repairLater(ctx)
-	}
 }

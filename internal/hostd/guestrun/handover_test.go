@@ -20,7 +20,7 @@ import (
 	"unnest/internal/hostd/certificates"
 	"unnest/internal/hostd/credentials"
 	"unnest/internal/hostd/guestlog"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/hostd/record"
 	"unnest/internal/vmm"
 )
@@ -69,7 +69,7 @@ func leaf(t *testing.T, c medium.Content) *x509.Certificate {
 type vouched struct {
 	t      *testing.T
 	store  *credentials.Store
-	guests []policy.Guest // of the configuration
+	guests []quota.Guest // of the configuration
 	logs   *guestlog.Logs
 	dir    string
 	drive  *fakeDrive
@@ -82,12 +82,12 @@ func newVouched(t *testing.T) *vouched {
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	v.logs = guestlog.New(log)
 	v.store = credentials.New(v.dir, log, v.logs, func() string { return "10.9.0.1:7443" })
-	v.configure(policy.Guest{Name: "node1", Tenant: "default", Index: 1, QMP: "/run/q", Credentials: policy.CredentialsVMM})
+	v.configure(quota.Guest{Name: "node1", Tenant: "default", Index: 1, QMP: "/run/q", Credentials: quota.CredentialsVMM})
 	return v
 }
 
 // configure gives the daemon guests, and connects to the first.
-func (v *vouched) configure(guests ...policy.Guest) {
+func (v *vouched) configure(guests ...quota.Guest) {
 	v.t.Helper()
 	v.guests = guests
 	v.store.EnrollGuests(guests)
@@ -201,7 +201,7 @@ func TestOfferAfterRevoke(t *testing.T) {
 		t.Error("a revoked guest has a medium, or is served")
 	}
 	out := filepath.Join(t.TempDir(), "out")
-	v.check(credentials.Enroll(v.dir, policy.Policy{Guests: v.guests}, "node1", out))
+	v.check(credentials.Enroll(v.dir, quota.Config{Guests: v.guests}, "node1", out))
 	v.reconnect()
 	byHand, err := tls.LoadX509KeyPair(filepath.Join(out, identity.CertificateFile), filepath.Join(out, identity.KeyFile))
 	v.check(err)
@@ -231,7 +231,7 @@ func TestOfferEndsWithGuest(t *testing.T) {
 	if v.look() != nil {
 		t.Error("the medium stays without the key")
 	}
-	v.check(credentials.Enroll(v.dir, policy.Policy{Guests: v.guests}, "node1", filepath.Join(t.TempDir(), "out")))
+	v.check(credentials.Enroll(v.dir, quota.Config{Guests: v.guests}, "node1", filepath.Join(t.TempDir(), "out")))
 	v.configure()
 	if _, err := record.ReadEnrolled(v.dir, "node1"); err != nil {
 		t.Errorf("the record of a guest that was enrolled by hand: %v", err)

@@ -14,6 +14,7 @@ import (
 
 // Host is what all guests of the host share.
 type Host struct {
+	// Dial connects to a guest's VMM. The error wraps vmm.ErrNotRunning if that does not run.
 	Dial     func(context.Context, record.Guest) (vmm.VMM, error)
 	Metrics  *metrics.Metrics
 	Panics   *contain.Panics
@@ -21,6 +22,6 @@ type Host struct {
 	Own      *ports.OwnNICs
 	Segments *segments.Registry
 	Shares   *shares.Registry
-	// offer says what has to be in the drive of a guest with a medium in it.
+	// Offer says what has to be in the drive of a guest with a medium in it.
 	Offer func(r record.Guest, label string) (credentials.Offer, error)
 }

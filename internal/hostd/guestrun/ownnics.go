@@ -78,3 +78,29 @@ func (g *Guest) GuardOnce(ctx context.Context) (err error) {
 	g.findOwnNICs(ctx)
 	return g.vmm.Close()
 }
+
+// guardBootNICs limits the NICs that the guest has from its start to their own
+// addresses, and reserves these addresses.
+func (g *Guest) guardBootNICs() error {
+	for _, n := range g.Record.NICs {
+		for _, a := range n.Addresses {
+			g.Tenant.Reserve(a, g.Record.Name)
+		}
+		if n.TAP == "" {
+			continue
+		}
+		if err := g.guardOwn(n.TAP, n.MAC, n.Addresses, n.DHCP); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// guardOwn limits a NIC that the guest has from its start to addresses, and to the service
+// addresses of its pods.
+func (g *Guest) guardOwn(tap, mac string, addresses []netip.Addr, dhcp bool) error {
+	return g.host.Ports.GuardOwn(tap, ports.OwnGuard{
+		MAC: mac, Addresses: addresses, DHCP: dhcp, Multicasts: g.Tenant.Multicasts(),
+		Pods: []string{g.Record.TapPrefix(), g.Record.VlanPrefix()},
+	})
+}

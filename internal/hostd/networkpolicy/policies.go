@@ -1,3 +1,6 @@
+// Package networkpolicy keeps which connections the pods of tenants may have, as each tenant's
+// policy client has said, and has package isolation filter accordingly. How a client's stream
+// comes does not belong here.
 package networkpolicy
 
 import (
@@ -13,7 +16,7 @@ import (
 	"sync"
 
 	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/hostd/statefile"
 	"unnest/internal/netdev/isolation"
 	"unnest/internal/netdev/link"
@@ -21,7 +24,7 @@ import (
 
 // Policies are which connections the pods of the tenants may have, as a policy client of
 // each has said. What a client has said is in a file per tenant, so that the next daemon
-// filters as this one. A nil podPolicies filters nothing.
+// filters as this one. Nil filters nothing.
 type Policies struct {
 	stateDir string
 	log      *slog.Logger
@@ -34,6 +37,8 @@ type Policies struct {
 	inForce []isolation.Port
 }
 
+// New returns the policies that are kept in a state directory. They filter nothing before
+// Configure.
 func New(stateDir string, log *slog.Logger) *Policies {
 	return &Policies{stateDir: stateDir, log: log, tenants: map[string]*tenant{}, ports: map[string]podPort{}, spoken: map[string]map[netip.Addr]string{}}
 }
@@ -47,14 +52,14 @@ func (p *Policies) Filter() *isolation.Table {
 
 // Configure adds the tenants that have policies. It reports whether it has opened the
 // packet filter, with the ports that an earlier daemon has left on their bridges.
-func (p *Policies) Configure(tenants []policy.Tenant) (opened bool, err error) {
+func (p *Policies) Configure(tenants []quota.Tenant) (opened bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, t := range tenants {
 		if t.NetworkPolicy == "" || p.tenants[t.Name] != nil {
 			continue
 		}
-		made := &tenant{bridges: append([]string{t.Bridge}, t.Bridges...), required: t.NetworkPolicy == policy.PolicyRequired}
+		made := &tenant{bridges: append([]string{t.Bridge}, t.Bridges...), required: t.NetworkPolicy == quota.PolicyRequired}
 		pods, err := read(path(p.stateDir, t.Name))
 		made.set(pods)
 		if err != nil {

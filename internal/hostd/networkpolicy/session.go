@@ -15,6 +15,7 @@ const (
 )
 
 var (
+	// ErrSuperseded ends a session of which the tenant has a newer one.
 	ErrSuperseded = grpcstatus.Error(codes.Aborted, "a newer stream of the tenant has taken over")
 	errNoPolicies = grpcstatus.Error(codes.FailedPrecondition, "the daemon's configuration has no networkPolicy for the tenant: set it to optional or required, and start the daemon again")
 )

@@ -19,6 +19,7 @@ type Staging struct {
 	peers   int
 }
 
+// NewStaging returns what a stream has said at its beginning: nothing.
 func NewStaging() *Staging {
 	return &Staging{pods: map[string]podRules{}, changed: map[string]bool{}}
 }

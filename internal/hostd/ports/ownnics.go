@@ -15,6 +15,7 @@ type OwnNICs struct {
 	found map[string]OwnNIC // by TAP
 }
 
+// NewOwnNICs returns the own NICs of guests before any is found.
 func NewOwnNICs(p *Ports) *OwnNICs { return &OwnNICs{ports: p, found: map[string]OwnNIC{}} }
 
 // OwnNIC is a NIC that a guest has from its start.

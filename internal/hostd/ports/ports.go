@@ -1,3 +1,7 @@
+// Package ports knows what a port of a guest's NIC is on the host: its bridge, its packet
+// filter, its bandwidth, its service addresses, and the attachment that its alias names. It
+// also guards the NICs that a guest has from its start. Devices are made and changed by
+// packages of netdev.
 package ports
 
 import (
@@ -20,9 +24,10 @@ import (
 // Ports are the host's ends of the guests' NICs: TAPs and the ports of VLANs, on
 // their bridges, behind the packet filter and the bandwidth limits.
 type Ports struct {
-	log  *slog.Logger
-	Open func() (*antispoof.Table, error) // nil: antispoof.Open
-	// made passes the packet filter on, once it is open.
+	log *slog.Logger
+	// Open opens the packet filter. Nil: antispoof.Open.
+	Open func() (*antispoof.Table, error)
+	// Made passes the packet filter on, once it is open.
 	Made chan *antispoof.Table
 
 	dropped   portDrops
@@ -34,6 +39,7 @@ type Ports struct {
 	filter *antispoof.Table // nil until the first port opens it
 }
 
+// New returns the ports of the host. The first one that is guarded opens the packet filter.
 func New(log *slog.Logger) *Ports {
 	return &Ports{log: log, Made: make(chan *antispoof.Table, 1)}
 }
@@ -104,6 +110,7 @@ func (p *Ports) Guard(port, mac string, addresses []netip.Addr, dhcp bool, multi
 	return t.Set(antispoof.Port{Interface: port, MAC: hw, Addresses: addresses, DHCP: dhcp, Multicasts: multicasts})
 }
 
+// Unguard ends the guard of a port, which may be gone.
 func (p *Ports) Unguard(port string) error {
 	t, err := p.table()
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 // one was renewed or revoked; before that, the record has the only one. Processes change it
 // under a lock, and the daemon reads it for each request.
 
+// CertificatesPath returns the path of the file with a guest's certificates.
 func CertificatesPath(stateDir, guest string) string {
 	return filepath.Join(filepath.Dir(Path(stateDir, guest)), "certificates.json")
 }

@@ -8,13 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"unnest/internal/hostapi/identity"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 )
 
 // Read returns the record of a guest, completed from the configuration if the
 // guest is in it. The name comes from outside, so it is checked before it becomes part
 // of a path.
-func Read(stateDir, guest string, configured []policy.Guest) (Guest, error) {
+func Read(stateDir, guest string, configured []quota.Guest) (Guest, error) {
 	r, err := ReadEnrolled(stateDir, guest)
 	if err != nil {
 		return Guest{}, err
@@ -59,7 +59,7 @@ func ReadEnrolled(stateDir, guest string) (Guest, error) {
 
 // Configured returns the record of a guest of the configuration with the certificate
 // of its enrolment.
-func Configured(c policy.Guest, enrolled Guest) Guest {
+func Configured(c quota.Guest, enrolled Guest) Guest {
 	r := Guest{
 		Name: c.Name, Tenant: c.Tenant, Index: c.Index, QMP: c.QMP, Ports: c.Ports, Pool: c.Pool,
 		CertificateSHA256: enrolled.CertificateSHA256, CertificateSerial: enrolled.CertificateSerial, CertificateExpires: enrolled.CertificateExpires,
@@ -72,6 +72,7 @@ func Configured(c policy.Guest, enrolled Guest) Guest {
 	return r
 }
 
+// Names lists the guests that have a record. The error wraps fs.ErrNotExist before the first.
 func Names(stateDir string) ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(stateDir, "guests"))
 	if err != nil {
@@ -106,7 +107,7 @@ func Has(stateDir, guest string) bool {
 
 // FreeIndex returns the lowest index that no guest has, of the configuration or with a
 // record in the state directory.
-func FreeIndex(stateDir string, p policy.Policy) (int, error) {
+func FreeIndex(stateDir string, p quota.Config) (int, error) {
 	taken := map[int]bool{}
 	for _, g := range p.Guests {
 		taken[g.Index] = true

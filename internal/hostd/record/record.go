@@ -1,3 +1,5 @@
+// Package record reads and writes what the state directory has of a guest: its record and its
+// certificates. Whoever starts a guest outside the configuration writes its record.
 package record
 
 import (
@@ -13,7 +15,7 @@ import (
 
 	"unnest/internal/hostapi/identity"
 	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/hostd/statefile"
 	"unnest/internal/netdev/link"
 )
@@ -46,12 +48,12 @@ type Guest struct {
 	NICs []BootNIC `json:"nics,omitempty"`
 	// Unguarded lets NICs without a TAP in this record send anything.
 	Unguarded bool `json:"unguarded,omitempty"`
-	// VHostPoll is that of the guest's NICs in place of the tenant's (policy.Tenant). 0: the
+	// VHostPoll is that of the guest's NICs in place of the tenant's (quota.Tenant). 0: the
 	// tenant's.
 	VHostPoll time.Duration `json:"vhost_poll_ns,omitempty"`
 	// Export is the directory that the guest mounts by 9p, for volumes.
 	Export string `json:"export,omitempty"`
-	// Credentials is policy.CredentialsVMM if the daemon hands the guest its credentials. In
+	// Credentials is quota.CredentialsVMM if the daemon hands the guest its credentials. In
 	// a record without tenant it says that they end with the guest's entry in the
 	// configuration.
 	Credentials string `json:"credentials,omitempty"`
@@ -84,7 +86,7 @@ func Path(stateDir, guest string) string {
 // certificate before.
 func Write(stateDir string, r Guest) error {
 	path := Path(stateDir, r.Name)
-	if r.Credentials == policy.CredentialsVMM && r.CertificateSHA256 == "" {
+	if r.Credentials == quota.CredentialsVMM && r.CertificateSHA256 == "" {
 		if err := r.BeginSet(stateDir); err != nil {
 			return fmt.Errorf("write guest record %s: %w", path, err)
 		}
@@ -98,6 +100,7 @@ func Write(stateDir string, r Guest) error {
 // maxIndex keeps a TAP's name within 15 bytes.
 const maxIndex = 36*36 - 1
 
+// Check returns an error unless a record is complete and within its bounds.
 func (r Guest) Check() error {
 	sum, err := hex.DecodeString(r.CertificateSHA256)
 	switch {
@@ -109,16 +112,16 @@ func (r Guest) Check() error {
 		return fmt.Errorf("index %d: want 1 to %d", r.Index, maxIndex)
 	case len(r.Ports) > 255:
 		return fmt.Errorf("%d ports: want at most 255", len(r.Ports))
-	case r.VHostPoll < 0 || r.VHostPoll > policy.MaxVHostPoll:
-		return fmt.Errorf("vhost_poll_ns %d: want 0 to %d", r.VHostPoll, policy.MaxVHostPoll)
+	case r.VHostPoll < 0 || r.VHostPoll > quota.MaxVHostPoll:
+		return fmt.Errorf("vhost_poll_ns %d: want 0 to %d", r.VHostPoll, quota.MaxVHostPoll)
 	case r.Pool < 0:
 		return fmt.Errorf("pool %d: want 0 or more", r.Pool)
 	case (r.QMP == "") == (r.Libvirt == nil):
 		return errors.New("want one of qmp and libvirt")
 	case r.Libvirt == nil && !filepath.IsAbs(r.QMP):
 		return fmt.Errorf("qmp %q: want an absolute path", r.QMP)
-	case r.Credentials != "" && r.Credentials != policy.CredentialsVMM:
-		return fmt.Errorf("credentials %q: want %s or none", r.Credentials, policy.CredentialsVMM)
+	case r.Credentials != "" && r.Credentials != quota.CredentialsVMM:
+		return fmt.Errorf("credentials %q: want %s or none", r.Credentials, quota.CredentialsVMM)
 	case r.Export != "" && (!filepath.IsAbs(r.Export) || filepath.Clean(r.Export) != r.Export):
 		return fmt.Errorf("export %q: want an absolute path", r.Export)
 	case err != nil || len(sum) != 32:

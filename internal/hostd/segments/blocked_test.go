@@ -10,7 +10,7 @@ import (
 
 	"unnest/internal/hostapi/segment"
 	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/netdev/reflector"
 )
 
@@ -38,7 +38,7 @@ func TestSlowTenant(t *testing.T) {
 		}
 		return fake(o)
 	}
-	a, b := policy.Tenant{Name: "a"}, policy.Tenant{Name: "b"}
+	a, b := quota.Tenant{Name: "a"}, quota.Tenant{Name: "b"}
 	if _, err := s.Reserve(a, asked("slow"), "g1", of("c"), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestSlowTenant(t *testing.T) {
 }
 
 // liveOnce has a guest join a segment and leave it.
-func liveOnce(t *testing.T, s *Registry, tenant policy.Tenant, guest string, key attachment.Key) {
+func liveOnce(t *testing.T, s *Registry, tenant quota.Tenant, guest string, key attachment.Key) {
 	if _, err := s.Reserve(tenant, asked("web"), guest, key, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func liveOnce(t *testing.T, s *Registry, tenant policy.Tenant, guest string, key
 	if err := s.RestoreOffloads(port); err != nil {
 		t.Error(err)
 	}
-	if mode, m := s.Membership(port); mode != policy.SegmentUnicast || m.Members == 0 {
+	if mode, m := s.Membership(port); mode != quota.SegmentUnicast || m.Members == 0 {
 		t.Errorf("mode %q, members %v", mode, m.Members)
 	}
 	if err := s.Check(guest, key); err != nil {
@@ -127,7 +127,7 @@ func TestTenantsAtOnce(t *testing.T) {
 				for range 100 {
 					guest, key := fmt.Sprint(name, g), of("c")
 					port := fmt.Sprint("u", name, g, "n1-1")
-					if _, err := s.Reserve(policy.Tenant{Name: name}, asked("web"), guest, key, 0); err != nil {
+					if _, err := s.Reserve(quota.Tenant{Name: name}, asked("web"), guest, key, 0); err != nil {
 						t.Error(err)
 						return
 					}

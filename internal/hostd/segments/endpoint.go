@@ -9,7 +9,7 @@ import (
 	"unnest/internal/hostapi/segment"
 	"unnest/internal/hostd/attachment"
 	"unnest/internal/hostd/hotplug"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 )
 
 // endpoint is one guest's place in a segment.
@@ -27,7 +27,7 @@ func (e *endpoint) holds() bool { return e.holder != (attachment.Key{}) }
 // Reserve gives an attachment of a guest an endpoint of a segment, or returns the one
 // that it has there. The segment is created if there is none. No two NICs of a guest
 // get the same MAC: taken are the fractions whose MAC a NIC without an endpoint has.
-func (r *Registry) Reserve(t policy.Tenant, s Spec, guest string, key attachment.Key, taken segment.Set) (reserved attachment.Record, err error) {
+func (r *Registry) Reserve(t quota.Tenant, s Spec, guest string, key attachment.Key, taken segment.Set) (reserved attachment.Record, err error) {
 	if err := CheckKey(key); err != nil {
 		return attachment.Record{}, err
 	}
@@ -38,7 +38,7 @@ func (r *Registry) Reserve(t policy.Tenant, s Spec, guest string, key attachment
 	return reserved, err
 }
 
-func (r *Registry) reserve(t policy.Tenant, s Spec, o owner, taken segment.Set) (attachment.Record, error) {
+func (r *Registry) reserve(t quota.Tenant, s Spec, o owner, taken segment.Set) (attachment.Record, error) {
 	if has := r.find(r.held(o)); has != nil {
 		switch {
 		case has.segment.tenant == t.Name && has.segment.dead:
@@ -60,7 +60,7 @@ func (r *Registry) reserve(t policy.Tenant, s Spec, o owner, taken segment.Set) 
 }
 
 // add finds a fraction for a new endpoint.
-func (r *Registry) add(t policy.Tenant, p *podSegment, o owner, taken segment.Set) (*endpoint, error) {
+func (r *Registry) add(t quota.Tenant, p *podSegment, o owner, taken segment.Set) (*endpoint, error) {
 	for _, other := range p.endpoints {
 		if other.guest == o.guest {
 			return nil, fmt.Errorf("segment %s: %w", p.pod, ErrTwice)

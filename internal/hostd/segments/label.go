@@ -11,7 +11,7 @@ import (
 	"unnest/internal/hostapi/segment"
 	"unnest/internal/hostd/attachment"
 	"unnest/internal/hostd/hotplug"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 )
 
 // label is what the alias of a segment's TAP records for the next daemon: everything
@@ -50,7 +50,7 @@ func parseLabel(alias string) (l label, ok bool) {
 	return l, l.alias() == alias
 }
 
-var modes = map[string]string{policy.SegmentUnicast[:1]: policy.SegmentUnicast, policy.SegmentPlain[:1]: policy.SegmentPlain}
+var modes = map[string]string{quota.SegmentUnicast[:1]: quota.SegmentUnicast, quota.SegmentPlain[:1]: quota.SegmentPlain}
 
 // id distinguishes the segments of a host.
 func (l label) id() string { return segmentID(l.tenant, l.pod) }

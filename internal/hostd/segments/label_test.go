@@ -11,19 +11,19 @@ import (
 
 	"unnest/internal/hostd/attachment"
 	"unnest/internal/hostd/hotplug"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 )
 
 func longLabel() label {
 	long := strings.Repeat("x", 63)
-	return label{tenant: long, pod: long, network: long, mode: policy.SegmentPlain, digest: sha256.Sum256(nil), generation: math.MaxUint32}
+	return label{tenant: long, pod: long, network: long, mode: quota.SegmentPlain, digest: sha256.Sum256(nil), generation: math.MaxUint32}
 }
 
 func TestLabel(t *testing.T) {
 	for _, want := range []label{
 		longLabel(),
-		{tenant: "t", pod: "p", mode: policy.SegmentUnicast},
-		{tenant: "t", pod: "a.b_c-d", network: "n", mode: policy.SegmentUnicast, digest: Digest("t", "p", "k"), generation: 7},
+		{tenant: "t", pod: "p", mode: quota.SegmentUnicast},
+		{tenant: "t", pod: "a.b_c-d", network: "n", mode: quota.SegmentUnicast, digest: Digest("t", "p", "k"), generation: 7},
 	} {
 		alias := want.alias()
 		got, ok := parseLabel(alias)
@@ -31,7 +31,7 @@ func TestLabel(t *testing.T) {
 			t.Errorf("%d bytes %q read as %+v, %t, want %+v", len(alias), alias, got, ok, want)
 		}
 	}
-	good := label{tenant: "t", pod: "p", mode: policy.SegmentUnicast}.alias()
+	good := label{tenant: "t", pod: "p", mode: quota.SegmentUnicast}.alias()
 	for _, alias := range []string{"", attachment.WarmAlias, "hostlo:unicast;t;p;1;a", good + ";", good[1:], good[:len(good)-2], strings.Replace(good, ":u;", ":x;", 1), strings.Replace(good, ";t;", ";", 1)} {
 		if got, ok := parseLabel(alias); ok {
 			t.Errorf("%q read as %+v", alias, got)
@@ -94,7 +94,7 @@ func TestSegmentNames(t *testing.T) {
 // What a TAP records about its endpoints is what the guests' states get. An endpoint
 // that was joining or leaving has no owner.
 func TestObserve(t *testing.T) {
-	l := label{tenant: "t", pod: "web", network: "pods", mode: policy.SegmentUnicast}
+	l := label{tenant: "t", pod: "web", network: "pods", mode: quota.SegmentUnicast}
 	got := Observe(l.alias(), []string{"u1n1-1.2o.c1@eth0", "u2n1-1.3", "other"})
 	slices.SortFunc(got, func(a, b hotplug.ObservedTAP) int { return strings.Compare(a.Name, b.Name) })
 	want := []hotplug.ObservedTAP{
@@ -117,7 +117,7 @@ func TestObserve(t *testing.T) {
 func FuzzLabels(f *testing.F) {
 	key := attachment.Key{Kind: attachment.Endpoint, Owner: "c1", Name: "eth0"}
 	f.Add(longLabel().alias(), "u1n3-1.2", "u1n3-1.2o."+key.Owner+"@"+key.Name)
-	f.Add(label{tenant: "t", pod: "p", mode: policy.SegmentUnicast}.alias(), "u1n3-1.16", "u1n4-1.16.a@b@c")
+	f.Add(label{tenant: "t", pod: "p", mode: quota.SegmentUnicast}.alias(), "u1n3-1.16", "u1n4-1.16.a@b@c")
 	f.Add(attachment.WarmAlias, "enp1s0", "")
 	f.Fuzz(func(t *testing.T, alias, one, other string) {
 		if l, ok := parseLabel(alias); ok && l.alias() != alias {

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"unnest/internal/hostapi/segment"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/netdev/link"
 	"unnest/internal/vmm"
 )
@@ -29,7 +29,7 @@ type Guest struct {
 // A segment that cannot be taken over may be in use, so Recover leaves it alone and logs
 // why. Its pod gets no new segment. The next Recover tries again; a TAP whose VMMs have
 // ended is gone.
-func (r *Registry) Recover(ctx context.Context, tenant func(name string) (policy.Tenant, error), guests []Guest) error {
+func (r *Registry) Recover(ctx context.Context, tenant func(name string) (quota.Tenant, error), guests []Guest) error {
 	links, err := link.List()
 	if err != nil {
 		return fmt.Errorf("list segments: %w", err)
@@ -77,7 +77,7 @@ func (r *Registry) Left() int {
 }
 
 // recover takes over one segment, with those endpoints whose VMM still has the queue.
-func (r *Registry) recover(ctx context.Context, t policy.Tenant, l label, names []string, guests []Guest) error {
+func (r *Registry) recover(ctx context.Context, t quota.Tenant, l label, names []string, guests []Guest) error {
 	holders, endpoints := map[int]segment.Fraction{}, map[segment.Fraction]*endpoint{}
 	for _, e := range endpointLabels(names) {
 		i := slices.IndexFunc(guests, func(g Guest) bool { return g.Tenant == l.tenant && g.OwnsPort(e.port) })

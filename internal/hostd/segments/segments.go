@@ -20,7 +20,7 @@ import (
 
 	"unnest/internal/hostapi/segment"
 	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/hostd/status"
 	"unnest/internal/netdev/reflector"
 )
@@ -91,7 +91,7 @@ func New(log *slog.Logger) *Registry {
 type Spec struct{ Pod, Key, Mode, Network string }
 
 // enter returns the segment of the spec, and creates it if there is none.
-func (r *Registry) enter(t policy.Tenant, s Spec) (*podSegment, error) {
+func (r *Registry) enter(t quota.Tenant, s Spec) (*podSegment, error) {
 	id := segmentID(t.Name, s.Pod)
 	p, l, left := r.segment(id)
 	if p != nil {
@@ -124,7 +124,7 @@ func (r *Registry) enter(t policy.Tenant, s Spec) (*podSegment, error) {
 
 // loopbackOptions returns the options of a tenant's segment. The burst is what the rate
 // allows in a second: a program may connect to thousands of ports at once.
-func loopbackOptions(t policy.Tenant, l label) reflector.Options {
+func loopbackOptions(t quota.Tenant, l label) reflector.Options {
 	rate := uint32(t.Limits.Broadcasts)
 	if rate == 0 {
 		rate = uint32(time.Second) // one per nanosecond: no limit
@@ -154,7 +154,7 @@ func (r *Registry) Count(tenant string) int { return len(r.all(tenant)) }
 
 // Create makes a segment without endpoints, unless it exists. If no endpoint joins
 // it within a minute, it is destroyed.
-func (r *Registry) Create(t policy.Tenant, s Spec) (made status.Segment, err error) {
+func (r *Registry) Create(t quota.Tenant, s Spec) (made status.Segment, err error) {
 	err = r.during(t.Name, func() error {
 		p, err := r.enter(t, s)
 		if err != nil {

@@ -15,7 +15,7 @@ import (
 	"unnest/internal/hostapi/segment"
 	"unnest/internal/hostd/attachment"
 	"unnest/internal/hostd/hotplug"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/netdev/reflector"
 )
 
@@ -111,7 +111,7 @@ func of(container string) attachment.Key {
 // Fractions of a pod join and leave.
 func TestEndpoints(t *testing.T) {
 	s, made := fakeSegments(t)
-	tenant := policy.Tenant{Name: "a", Limits: policy.Limits{Broadcasts: 70}}
+	tenant := quota.Tenant{Name: "a", Limits: quota.Limits{Broadcasts: 70}}
 	loop := func() *fakeLoopback { return made[TAP("a", "web")] }
 	join := func(guest, port string) attachment.Record {
 		t.Helper()
@@ -188,11 +188,11 @@ func TestEndpoints(t *testing.T) {
 
 // Requests to join that are admitted or refused.
 func TestAdmission(t *testing.T) {
-	tenant := policy.Tenant{Name: "a", Limits: policy.Limits{Segments: 2}}
-	few := policy.Tenant{Name: "b", Limits: policy.Limits{Endpoints: 1}, Segments: policy.Segments{Modes: []string{policy.SegmentUnicast}}}
+	tenant := quota.Tenant{Name: "a", Limits: quota.Limits{Segments: 2}}
+	few := quota.Tenant{Name: "b", Limits: quota.Limits{Endpoints: 1}, Segments: quota.Segments{Modes: []string{quota.SegmentUnicast}}}
 	s, _ := fakeSegments(t)
 	for i, c := range []struct {
-		tenant policy.Tenant
+		tenant quota.Tenant
 		want   Spec
 		guest  string
 		err    error
@@ -204,10 +204,10 @@ func TestAdmission(t *testing.T) {
 		{tenant, Spec{Pod: "web", Key: testKey + "0", Network: "n"}, "g3", ErrKey},
 		{tenant, Spec{Pod: "web", Key: testKey[1:], Mode: "unicast"}, "g3", ErrKey}, // no word of the mode
 		{tenant, Spec{Pod: "db", Key: testKey}, "g1", nil},
-		{tenant, Spec{Pod: "third", Key: testKey}, "g1", policy.ErrLimit},
-		{few, Spec{Pod: "web", Key: "another of b's..", Mode: "plain"}, "g9", policy.ErrSegmentMode},
+		{tenant, Spec{Pod: "third", Key: testKey}, "g1", quota.ErrLimit},
+		{few, Spec{Pod: "web", Key: "another of b's..", Mode: "plain"}, "g9", quota.ErrSegmentMode},
 		{few, Spec{Pod: "web", Key: "another of b's.."}, "g9", nil}, // the same name, another tenant
-		{few, Spec{Pod: "web", Key: "another of b's.."}, "g8", policy.ErrLimit},
+		{few, Spec{Pod: "web", Key: "another of b's.."}, "g8", quota.ErrLimit},
 	} {
 		_, err := s.Reserve(c.tenant, c.want, c.guest, of(fmt.Sprint("c", i)), 0)
 		if !errors.Is(err, c.err) || (err == nil) != (c.err == nil) {
@@ -236,7 +236,7 @@ func TestAdmission(t *testing.T) {
 // seventeenth fraction of a segment is refused.
 func TestFractions(t *testing.T) {
 	s, _ := fakeSegments(t)
-	tenant := policy.Tenant{Name: "a"}
+	tenant := quota.Tenant{Name: "a"}
 	seen := map[segment.Fraction]bool{}
 	for i := range 20 {
 		n, err := s.Reserve(tenant, asked(fmt.Sprint("pod", i)), "g1", of(fmt.Sprint("c", i)), segment.Of(3))
@@ -255,7 +255,7 @@ func TestFractions(t *testing.T) {
 		}
 	}
 	_, err := s.Reserve(tenant, asked("wide"), "h16", of("c"), 0)
-	if !errors.Is(err, policy.ErrLimit) {
+	if !errors.Is(err, quota.ErrLimit) {
 		t.Errorf("the seventeenth: got %v", err)
 	}
 }
@@ -263,7 +263,7 @@ func TestFractions(t *testing.T) {
 // An endpoint that fails, or is released before it has a queue, leaves nothing.
 func TestEndpointsThatFail(t *testing.T) {
 	s, made := fakeSegments(t)
-	tenant := policy.Tenant{Name: "a"}
+	tenant := quota.Tenant{Name: "a"}
 	if _, err := s.Reserve(tenant, asked("web"), "g1", of("c1"), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -315,9 +315,9 @@ func TestEndpointsThatFail(t *testing.T) {
 // A segment that was created and stays empty is destroyed after emptyTime.
 func TestCreatedSegment(t *testing.T) {
 	s, made := fakeSegments(t)
-	tenant := policy.Tenant{Name: "a"}
+	tenant := quota.Tenant{Name: "a"}
 	for range 2 {
-		if got, err := s.Create(tenant, asked("web")); err != nil || got.Mode != policy.SegmentUnicast || len(got.Fractions) > 0 {
+		if got, err := s.Create(tenant, asked("web")); err != nil || got.Mode != quota.SegmentUnicast || len(got.Fractions) > 0 {
 			t.Errorf("got %+v, %v", got, err)
 		}
 	}
@@ -344,7 +344,7 @@ func TestSegmentsAtRandom(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 2))
 		s, made := fakeSegments(t)
 		s.log = slog.New(slog.DiscardHandler)
-		tenant := policy.Tenant{Name: "a", Limits: policy.Limits{Segments: 3, Endpoints: 4}}
+		tenant := quota.Tenant{Name: "a", Limits: quota.Limits{Segments: 3, Endpoints: 4}}
 		state := map[string]int{} // by guest: 1 reserved, 2 open, 3 connected, 4 disconnected
 		for step := range 200 {
 			number := rng.IntN(6)

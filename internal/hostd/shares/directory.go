@@ -1,13 +1,13 @@
 package shares
 
 import (
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/netdev/share"
 )
 
 // reserveVolume counts a volume as a guest's, unless the tenant's limit is reached. It
 // reports whether the volume was not counted before.
-func (r *Registry) reserveVolume(t policy.Tenant, guest string, id share.ID) (added bool, err error) {
+func (r *Registry) reserveVolume(t quota.Tenant, guest string, id share.ID) (added bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if has := r.items[itemKey{t.Name, id}]; has != nil && has.guests[guest] {
@@ -22,7 +22,7 @@ func (r *Registry) reserveVolume(t policy.Tenant, guest string, id share.ID) (ad
 
 // recheckVolumes checks the tenant's limit again for a volume that is counted. After a
 // restart of the daemon, other guests' volumes may have been found since.
-func (r *Registry) recheckVolumes(t policy.Tenant) error {
+func (r *Registry) recheckVolumes(t quota.Tenant) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return t.AdmitVolume(r.volumes(t.Name) - 1)
@@ -39,13 +39,13 @@ func (r *Registry) volumes(tenant string) (n int) {
 }
 
 // maker is a guest as the maker of its tenant's volumes.
-func maker(t policy.Tenant, guest string) share.Maker {
+func maker(t quota.Tenant, guest string) share.Maker {
 	return share.Maker{Guest: guest, Admit: t.AdmitVolumeDirectory}
 }
 
 // openVolume opens the directory of a volume that is counted as a guest's, and makes it if
 // necessary.
-func (r *Registry) openVolume(t policy.Tenant, guest string, id share.ID, key share.Digest) (*share.Directory, error) {
+func (r *Registry) openVolume(t quota.Tenant, guest string, id share.ID, key share.Digest) (*share.Directory, error) {
 	root, err := t.VolumesIn()
 	if err != nil {
 		return nil, err

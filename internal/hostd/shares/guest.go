@@ -7,7 +7,7 @@ import (
 
 	"unnest/internal/hostd/attachment"
 	"unnest/internal/hostd/hotplug"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/netdev/share"
 	"unnest/internal/vmm"
 )
@@ -17,8 +17,8 @@ import (
 // share's. A Guest is used by one goroutine.
 type Guest struct {
 	name     string
-	tenant   func() policy.Tenant // its present policy
-	export   string               // directory, "" without one
+	tenant   func() quota.Tenant // its present policy
+	export   string              // directory, "" without one
 	registry *Registry
 	log      *slog.Logger
 
@@ -32,7 +32,7 @@ type Guest struct {
 
 // Guest returns the shares of a guest of a tenant, whose present policy tenant returns. v
 // is nil if the VMM cannot plug any.
-func (r *Registry) Guest(name string, tenant func() policy.Tenant, export string, v vmm.Sharer, log *slog.Logger) *Guest {
+func (r *Registry) Guest(name string, tenant func() quota.Tenant, export string, v vmm.Sharer, log *slog.Logger) *Guest {
 	g := &Guest{
 		name: name, tenant: tenant, export: export, registry: r, log: log, vmm: v, undeleted: map[string]bool{},
 		keys: map[attachment.Key]share.Digest{}, servers: map[attachment.Key]*share.Server{},

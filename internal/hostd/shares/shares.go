@@ -16,7 +16,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/netdev/share"
 	"unnest/internal/vmm"
 )
@@ -89,7 +89,7 @@ func (r *Registry) item(tenant string, id share.ID) *item {
 
 // reserveMemory counts memory of a pod as a guest's, and creates it if there is none. A
 // size of 0 is that of the memory that exists.
-func (r *Registry) reserveMemory(t policy.Tenant, guest string, id share.ID, key share.Digest, size uint64) error {
+func (r *Registry) reserveMemory(t quota.Tenant, guest string, id share.ID, key share.Digest, size uint64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if has := r.items[itemKey{t.Name, id}]; has != nil {

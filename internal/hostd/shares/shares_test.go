@@ -8,7 +8,7 @@ import (
 
 	"unnest/internal/hostd/attachment"
 	"unnest/internal/hostd/hotplug"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/netdev/share"
 	"unnest/internal/vmm"
 )
@@ -22,7 +22,7 @@ func newRegistry(t *testing.T) *Registry {
 
 // Memory exists as long as a guest has it, with one size and one key.
 func TestMemory(t *testing.T) {
-	r, tenant := newRegistry(t), policy.Tenant{Name: "a", Limits: policy.Limits{SharedMemory: 1}}
+	r, tenant := newRegistry(t), quota.Tenant{Name: "a", Limits: quota.Limits{SharedMemory: 1}}
 	key, other := share.Digest{1}, share.Digest{2}
 	for i, c := range []struct {
 		guest string
@@ -37,7 +37,7 @@ func TestMemory(t *testing.T) {
 		{"g2", "ring", other, 0, share.ErrKey},
 		{"g2", "ring", key, 4096, ErrSize},
 		{"g2", "ring", key, 512 << 10, nil},
-		{"g2", "more", key, 1 << 20, policy.ErrLimit},
+		{"g2", "more", key, 1 << 20, quota.ErrLimit},
 	} {
 		err := r.reserveMemory(tenant, c.guest, memory(c.name), c.key, c.size)
 		if !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
@@ -59,7 +59,7 @@ func TestMemory(t *testing.T) {
 
 // Memory that guests have and the daemon does not is never created again.
 func TestLostMemory(t *testing.T) {
-	r, tenant := newRegistry(t), policy.Tenant{Name: "a"}
+	r, tenant := newRegistry(t), quota.Tenant{Name: "a"}
 	if err := r.set("a", "g1", map[share.ID]bool{memory("ring"): true}); err != nil {
 		t.Fatal(err)
 	}
@@ -76,12 +76,12 @@ func TestLostMemory(t *testing.T) {
 
 // A volume counts once for each guest that has it.
 func TestVolumeLimit(t *testing.T) {
-	r, tenant := newRegistry(t), policy.Tenant{Name: "a", Limits: policy.Limits{Volumes: 2}}
+	r, tenant := newRegistry(t), quota.Tenant{Name: "a", Limits: quota.Limits{Volumes: 2}}
 	volume := share.ID{Kind: share.Volume, Pod: "web", Name: "data"}
 	for i, c := range []struct {
 		guest string
 		want  error
-	}{{"g1", nil}, {"g1", nil}, {"g2", nil}, {"g3", policy.ErrLimit}} {
+	}{{"g1", nil}, {"g1", nil}, {"g2", nil}, {"g3", quota.ErrLimit}} {
 		if _, err := r.reserveVolume(tenant, c.guest, volume); !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
 			t.Errorf("%d: %s: got %v, want %v", i, c.guest, err, c.want)
 		}
@@ -93,7 +93,7 @@ func TestVolumeLimit(t *testing.T) {
 	if err := r.set("a", "g4", map[share.ID]bool{volume: true}); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.recheckVolumes(tenant); !errors.Is(err, policy.ErrLimit) {
+	if err := r.recheckVolumes(tenant); !errors.Is(err, quota.ErrLimit) {
 		t.Errorf("above the limit: got %v", err)
 	}
 }
@@ -116,7 +116,7 @@ func (v *busyVMM) DeleteBackend(context.Context, string) error {
 func TestRetryDelete(t *testing.T) {
 	v := &busyVMM{}
 	r := newRegistry(t)
-	g := r.Guest("g1", func() policy.Tenant { return policy.Tenant{Name: "a"} }, "", v, r.log)
+	g := r.Guest("g1", func() quota.Tenant { return quota.Tenant{Name: "a"} }, "", v, r.log)
 	key := attachment.Key{Kind: attachment.Memory, Owner: "web", Name: "ring"}
 	if _, err := g.Perform(t.Context(), hotplug.DeleteBackend{Key: key}); err == nil {
 		t.Error("a busy backend is no error")

@@ -9,7 +9,7 @@ import (
 	"strconv"
 
 	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/netdev/share"
 	"unnest/internal/vmm"
 )
@@ -56,7 +56,7 @@ func (g *Guest) plugs() (bool, error) {
 
 // checkVolume returns an error unless a tenant can have a volume that a guest asks for,
 // for the pod's key.
-func checkVolume(t policy.Tenant, guest string, id share.ID, key share.Digest) error {
+func checkVolume(t quota.Tenant, guest string, id share.ID, key share.Digest) error {
 	root, err := t.VolumesIn()
 	if err == nil && !t.VolumesUnbounded {
 		err = share.CheckFileSystem(root)

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"unnest/internal/hostd/hotplug"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/netdev/share"
 	"unnest/internal/vmm"
 )
@@ -49,9 +49,9 @@ func TestRefusedVolume(t *testing.T) {
 			if err := os.Mkdir(dir, 0o700); err != nil {
 				t.Fatal(err)
 			}
-			r, tenant := newRegistry(t), policy.Tenant{Name: "a", Volumes: dir, VolumesUnbounded: true}
+			r, tenant := newRegistry(t), quota.Tenant{Name: "a", Volumes: dir, VolumesUnbounded: true}
 			id := share.ID{Kind: share.Volume, Pod: "web", Name: "data"}
-			g := r.Guest("g1", func() policy.Tenant { return tenant }, "", refusingVMM{err: c.err}, r.log)
+			g := r.Guest("g1", func() quota.Tenant { return tenant }, "", refusingVMM{err: c.err}, r.log)
 			if _, err := g.Observe(t.Context(), nil); err != nil {
 				t.Fatal(err)
 			}
@@ -93,8 +93,8 @@ func TestFileSystemOfTenant(t *testing.T) {
 	id := share.ID{Kind: share.Volume, Pod: "web", Name: "data"}
 	for unbounded, want := range map[bool]error{false: share.ErrDirectory, true: nil} {
 		r := newRegistry(t)
-		tenant := func() policy.Tenant {
-			return policy.Tenant{Name: "a", Volumes: dir, VolumesUnbounded: unbounded}
+		tenant := func() quota.Tenant {
+			return quota.Tenant{Name: "a", Volumes: dir, VolumesUnbounded: unbounded}
 		}
 		g := r.Guest("g1", tenant, "", refusingVMM{}, r.log)
 		if _, err := g.Observe(t.Context(), nil); err != nil {

@@ -1,3 +1,4 @@
+// Package statefile writes files of the state directory that survive a crash of the host.
 package statefile
 
 import (

@@ -2,7 +2,7 @@ package tenant
 
 import (
 	"testing"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/hostd/status"
 )
 
@@ -10,17 +10,17 @@ import (
 func TestFreeNICs(t *testing.T) {
 	tenant, _ := testTenant(t, t.TempDir()) // one range with 254 addresses, of which the gateway has one
 	for _, tt := range []struct {
-		limits   policy.Limits
+		limits   quota.Limits
 		guest    status.Guest
 		allocate bool
 		want     int
 	}{
-		{policy.Limits{}, status.Guest{SlotsFree: 3, Pool: 2}, false, 5},
-		{policy.Limits{NICs: 4}, status.Guest{SlotsFree: 3, Pool: 2, Attachments: 1}, true, 3},
-		{policy.Limits{}, status.Guest{SlotsFree: 1000}, false, 1000},
-		{policy.Limits{}, status.Guest{SlotsFree: 1000}, true, free(tenant)},
-		{policy.Limits{Addresses: 4}, status.Guest{Name: "node1", SlotsFree: 3}, true, 3},
-		{policy.Limits{Addresses: 4}, status.Guest{Name: "held", SlotsFree: 3}, true, 2},
+		{quota.Limits{}, status.Guest{SlotsFree: 3, Pool: 2}, false, 5},
+		{quota.Limits{NICs: 4}, status.Guest{SlotsFree: 3, Pool: 2, Attachments: 1}, true, 3},
+		{quota.Limits{}, status.Guest{SlotsFree: 1000}, false, 1000},
+		{quota.Limits{}, status.Guest{SlotsFree: 1000}, true, free(tenant)},
+		{quota.Limits{Addresses: 4}, status.Guest{Name: "node1", SlotsFree: 3}, true, 3},
+		{quota.Limits{Addresses: 4}, status.Guest{Name: "held", SlotsFree: 3}, true, 2},
 	} {
 		p := tenant.Tenant
 		p.Limits = tt.limits

@@ -1,3 +1,5 @@
+// Package tenant counts what the guests of one tenant have: its attachments, the queues of
+// their ports, and the owner of each address. It enforces the tenant's quotas on them.
 package tenant
 
 import (
@@ -12,16 +14,16 @@ import (
 
 	"unnest/internal/hostd/attachment"
 	"unnest/internal/hostd/ipam"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/netdev/ratelimit"
 )
 
 // Tenant is the network that several guests share: its policy, its attachments, and the
 // owner of each address.
 type Tenant struct {
-	policy.Tenant                               // as the daemon made it; what a reload can change is in now
-	changed       atomic.Pointer[policy.Tenant] // nil: nothing has
-	file          *coolingFile
+	quota.Tenant                              // as the daemon made it; what a reload can change is in now
+	changed      atomic.Pointer[quota.Tenant] // nil: nothing has
+	file         *coolingFile
 
 	mu    sync.Mutex
 	pool  *ipam.Pool
@@ -29,10 +31,10 @@ type Tenant struct {
 }
 
 // Change gives the tenant a later policy of the same name.
-func (t *Tenant) Change(p policy.Tenant) { t.changed.Store(&p) }
+func (t *Tenant) Change(p quota.Tenant) { t.changed.Store(&p) }
 
 // Now returns the tenant's present policy.
-func (t *Tenant) Now() policy.Tenant {
+func (t *Tenant) Now() quota.Tenant {
 	if p := t.changed.Load(); p != nil {
 		return *p
 	}
@@ -41,7 +43,7 @@ func (t *Tenant) Now() policy.Tenant {
 
 // New makes a tenant whose cooling addresses are in the state directory. try contains
 // a panic.
-func New(p policy.Tenant, stateDir string, log *slog.Logger, try func(string, func())) (*Tenant, error) {
+func New(p quota.Tenant, stateDir string, log *slog.Logger, try func(string, func())) (*Tenant, error) {
 	pool, err := ipam.New(p.Ranges, p.Cooldown, p.Subnets()...)
 	if err != nil {
 		return nil, fmt.Errorf("tenant %s: %w", p.Name, err)
@@ -113,6 +115,7 @@ func (t *Tenant) Release(owner string) {
 	t.free(servicesOf(owner))
 }
 
+// ReleaseServices ends what TakeServices has given to an attachment.
 func (t *Tenant) ReleaseServices(owner string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -184,6 +187,7 @@ func (t *Tenant) Multicasts() int {
 	return -1
 }
 
+// Stats returns the use of the addresses, and the number of attachments.
 func (t *Tenant) Stats() (ipam.Stats, int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -204,6 +208,7 @@ func (t *Tenant) HasPod(a netip.Addr) bool {
 	return t.pool.Holds(a)
 }
 
+// ReleaseAll ends all attachments of a guest.
 func (t *Tenant) ReleaseAll(guest string) {
 	for _, o := range t.Of(guest) {
 		t.Release(o)

@@ -16,14 +16,14 @@ import (
 
 	"unnest/internal/hostd/attachment"
 	"unnest/internal/hostd/ipam"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 )
 
 // tenantPolicy is that of a tenant with a cool-down of a minute.
-func tenantPolicy() policy.Tenant {
-	return policy.Tenant{
+func tenantPolicy() quota.Tenant {
+	return quota.Tenant{
 		Name: "default", Bridge: "br0", MTU: 1400, Ranges: []ipam.Range{{Subnet: netip.MustParsePrefix("10.9.0.0/24")}}, Cooldown: time.Minute,
-		Limits: policy.Limits{NICs: 16},
+		Limits: quota.Limits{NICs: 16},
 	}
 }
 
@@ -201,7 +201,7 @@ func TestAddressesOfAGuest(t *testing.T) {
 		{"node1/c4", nil, true, false},
 	} {
 		err := take(c.owner, c.asked, c.allocate)
-		if errors.Is(err, policy.ErrLimit) != c.refused || err != nil && !c.refused {
+		if errors.Is(err, quota.ErrLimit) != c.refused || err != nil && !c.refused {
 			t.Errorf("%d: %s: got %v, want refused %v", i, c.owner, err, c.refused)
 		}
 		if c.refused && !strings.Contains(err.Error(), "at most 40") {
@@ -223,8 +223,8 @@ func TestAddressesOfAGuest(t *testing.T) {
 func TestQueuesOfTenant(t *testing.T) {
 	tenant, _ := testTenant(t, t.TempDir())
 	tenant.Limits.QueueMemory = 5
-	fast := attachment.Record{Bandwidth: policy.Bandwidth{IngressRate: 1e9, EgressRate: 1e9}} // 1 MiB each
-	slow := attachment.Record{Bandwidth: policy.Bandwidth{IngressRate: 8e3}}                  // 80 KiB
+	fast := attachment.Record{Bandwidth: quota.Bandwidth{IngressRate: 1e9, EgressRate: 1e9}} // 1 MiB each
+	slow := attachment.Record{Bandwidth: quota.Bandwidth{IngressRate: 8e3}}                  // 80 KiB
 	admit := func(owner string, r attachment.Record, want error) {
 		t.Helper()
 		if err := tenant.Admit(owner, r, 0); !errors.Is(err, want) {
@@ -234,14 +234,14 @@ func TestQueuesOfTenant(t *testing.T) {
 	admit("a/1", fast, nil)
 	admit("b/1", fast, nil)
 	admit("b/1", fast, nil) // again
-	admit("a/2", fast, policy.ErrLimit)
+	admit("a/2", fast, quota.ErrLimit)
 	admit("a/2", slow, nil)
-	admit("a/2", fast, policy.ErrLimit)
+	admit("a/2", fast, quota.ErrLimit)
 	admit("a/3", attachment.Record{}, nil)
 	if err := tenant.Hold("c/1", fast); err != nil {
 		t.Fatal(err)
 	}
-	admit("a/4", slow, policy.ErrLimit)
+	admit("a/4", slow, quota.ErrLimit)
 	admit("a/4", attachment.Record{}, nil)
 	if err := tenant.Hold("b/1", slow); err != nil {
 		t.Fatal(err)
@@ -256,7 +256,7 @@ func TestReloadLimits(t *testing.T) {
 	changed := tenantPolicy()
 	changed.Limits.NICs = 1
 	tenant.Change(changed)
-	if err := tenant.Admit("node1/c1/eth0", attachment.Record{}, 1); !errors.Is(err, policy.ErrLimit) {
+	if err := tenant.Admit("node1/c1/eth0", attachment.Record{}, 1); !errors.Is(err, quota.ErrLimit) {
 		t.Errorf("got %v, want the limit of 1", err)
 	}
 	changed.Limits.NICs = 2

@@ -20,7 +20,7 @@ type Guard struct {
 	Bridges []string
 	// Ports of the host that pods may connect to, in addition to Daemon. Everything may
 	// answer, and ping the host.
-	Ports    []Port
+	Ports    []HostPort
 	AllPorts bool
 	Daemon   netip.AddrPort // TCP; need not be valid
 	// Metadata lets pods connect to the metadata services of clouds, which give the
@@ -31,8 +31,8 @@ type Guard struct {
 	Connections int
 }
 
-// Port is one of the host's ports.
-type Port struct {
+// HostPort is one of the host's ports.
+type HostPort struct {
 	Protocol byte // unix.IPPROTO_TCP or UDP
 	Number   uint16
 }

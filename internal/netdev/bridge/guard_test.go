@@ -77,7 +77,7 @@ func (h *host) pings(from netns.NsHandle, to string) (ok bool) {
 func TestGuardOfHost(t *testing.T) {
 	inHost(t, func(h *host) {
 		daemon := netip.MustParseAddrPort("10.1.0.1:7443")
-		closed := guarded(red, Guard{Ports: []Port{{unix.IPPROTO_TCP, 8001}, {unix.IPPROTO_UDP, 8002}}, Daemon: daemon})
+		closed := guarded(red, Guard{Ports: []HostPort{{unix.IPPROTO_TCP, 8001}, {unix.IPPROTO_UDP, 8002}}, Daemon: daemon})
 		h.check(h.ensure([]Network{closed, blue}))
 		pod := h.attach("r1", "red", []string{"10.1.0.2/16", "fd01::2/64"}, "10.1.0.1", "fd01::1")
 		other := h.attach("b1", "blue", []string{"10.2.0.2/16"}, "10.2.0.1")

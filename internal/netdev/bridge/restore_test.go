@@ -42,7 +42,7 @@ func TestRestore(t *testing.T) {
 	inHost(t, func(h *host) {
 		h.check(netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "own"}}))
 		h.address("own", "10.3.0.1/16", "fd03::1/64")
-		networks := []Network{guarded(red, Guard{Ports: []Port{{unix.IPPROTO_TCP, 8000}}, Connections: 64 * 100}), guarded(blue, Guard{}), own}
+		networks := []Network{guarded(red, Guard{Ports: []HostPort{{unix.IPPROTO_TCP, 8000}}, Connections: 64 * 100}), guarded(blue, Guard{}), own}
 		h.check(h.ensure(networks))
 		pod := h.attach("r1", "red", []string{"10.1.0.2/16", "fd01::2/64"}, "10.1.0.1", "fd01::1")
 		outside := h.attach("uplink", "", []string{"192.0.2.2/24"}, "192.0.2.1")

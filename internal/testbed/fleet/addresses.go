@@ -6,7 +6,7 @@ import (
 	"net/netip"
 
 	"unnest/internal/hostd/ipam"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/hostd/record"
 	"unnest/internal/testbed/lab"
 )
@@ -31,17 +31,17 @@ const (
 )
 
 // defaultPolicy is the policy of a lab whose guests trust each other.
-func defaultPolicy() policy.Policy {
+func defaultPolicy() quota.Config {
 	subnet := netip.MustParsePrefix(fmt.Sprintf("%s/%d", lab.TenantGateway, lab.TenantPrefix)).Masked()
-	return policy.Policy{
-		Listen: netip.MustParseAddrPort(daemonAddress), Trunk: true, Pool: policy.DefaultPool,
-		Tenants: []policy.Tenant{{
+	return quota.Config{
+		Listen: netip.MustParseAddrPort(daemonAddress), Trunk: true, Pool: quota.DefaultPool,
+		Tenants: []quota.Tenant{{
 			Name: Tenant, Bridge: lab.TenantBridge, MTU: lab.MTU,
 			Ranges: []ipam.Range{{
 				Subnet: subnet, First: netip.MustParseAddr(firstPod), Last: netip.MustParseAddr(lastPod),
 				Gateway: netip.MustParseAddr(lab.TenantGateway),
 			}},
-			Cooldown: policy.DefaultCooldown, Limits: policy.DefaultLimits,
+			Cooldown: quota.DefaultCooldown, Limits: quota.DefaultLimits,
 		}},
 	}
 }

@@ -14,7 +14,7 @@ import (
 
 	"unnest/internal/cni/netconf"
 	"unnest/internal/hostapi/identity"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/hostd/record"
 	"unnest/internal/testbed/guest"
 	"unnest/internal/testbed/lab"
@@ -143,11 +143,11 @@ func TestSegmentKey(t *testing.T) {
 
 // The host daemon can read its configuration.
 func TestDefaultPolicy(t *testing.T) {
-	text, err := policy.Marshal(defaultPolicy())
+	text, err := quota.Marshal(defaultPolicy())
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := policy.Parse("hostd.yaml", text)
+	got, err := quota.Parse("hostd.yaml", text)
 	if err != nil || got.Listen.String() != daemonAddress || got.Tenants[0].Name != Tenant {
 		t.Errorf("got %+v, %v", got, err)
 	}

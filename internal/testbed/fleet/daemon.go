@@ -15,7 +15,7 @@ import (
 	systemd "github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/testbed/lab"
 )
 
@@ -37,7 +37,7 @@ func (f *Fleet) StartDaemon(ctx context.Context, path string) error {
 
 func (f *Fleet) startDaemon(ctx context.Context, path string) error {
 	config := filepath.Join(f.Lab.Dir, daemonConfig)
-	content, err := policy.Marshal(f.Policy)
+	content, err := quota.Marshal(f.Policy)
 	if err == nil {
 		err = os.WriteFile(config, content, 0o600)
 	}

@@ -24,7 +24,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"unnest/internal/hostapi/identity"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/testbed/guest"
 	"unnest/internal/testbed/lab"
 )
@@ -33,7 +33,7 @@ import (
 type Fleet struct {
 	Lab *lab.Lab
 	// Policy is the configuration of the host daemon. Change it before StartDaemon only.
-	Policy policy.Policy
+	Policy quota.Config
 	// Pausing keeps logins to guests that are paused for long. Without it, the host ends a connection
 	// after two minutes and a half in which its guest does not answer.
 	Pausing bool

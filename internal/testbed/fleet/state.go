@@ -16,7 +16,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"unnest/internal/hostapi/identity"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/hostd/record"
 	"unnest/internal/testbed/guest"
 	"unnest/internal/testbed/place"
@@ -66,7 +66,7 @@ func (n *Node) save(stateDir string, o Options, c identity.Credentials, more ...
 	}
 	from := ""
 	if o.Vouched {
-		from = policy.CredentialsVMM
+		from = quota.CredentialsVMM
 	}
 	return record.Write(stateDir, record.Guest{
 		Name: n.Name, Tenant: cmp.Or(o.Tenant, Tenant), Index: n.Index, PID: n.PID, QMP: n.DaemonQMP(),

@@ -1,4 +1,4 @@
-package policy
+package quota
 
 import (
 	"errors"
@@ -170,7 +170,7 @@ func (f guestLines) describe(g Guest, pool int) ([]string, error) {
 }
 
 // check returns the lines if they mean want.
-func (f guestLines) check(name string, want Policy, lines []string) ([]byte, error) {
+func (f guestLines) check(name string, want Config, lines []string) ([]byte, error) {
 	content := []byte(strings.Join(lines, ""))
 	got, err := Parse(name, content)
 	if err != nil {

@@ -1,4 +1,4 @@
-package policy_test
+package quota_test
 
 import (
 	"net/netip"
@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"unnest/internal/hostd/ipam"
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 )
 
 const small = `tenants:
@@ -37,9 +37,9 @@ var addrs = cmp.Options{
 	cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b }),
 }
 
-func mustParse(t *testing.T, text string) policy.Policy {
+func mustParse(t *testing.T, text string) quota.Config {
 	t.Helper()
-	p, err := policy.Parse("x.yaml", []byte(text))
+	p, err := quota.Parse("x.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,16 +47,16 @@ func mustParse(t *testing.T, text string) policy.Policy {
 }
 
 func TestParseFillsWhatIsLeftOut(t *testing.T) {
-	limits := policy.Limits{NICs: 128, Addresses: 512, RequestsPerSecond: 50, Burst: 200, Connections: 32, Segments: 256, Endpoints: 16, Broadcasts: 20000, Volumes: 256, VolumeDirectories: 1024, SharedMemory: 256, Multicasts: 1000, QueueMemory: 2048, Flows: 32768}
-	want := policy.Policy{
-		Tenants: []policy.Tenant{{
+	limits := quota.Limits{NICs: 128, Addresses: 512, RequestsPerSecond: 50, Burst: 200, Connections: 32, Segments: 256, Endpoints: 16, Broadcasts: 20000, Volumes: 256, VolumeDirectories: 1024, SharedMemory: 256, Multicasts: 1000, QueueMemory: 2048, Flows: 32768}
+	want := quota.Config{
+		Tenants: []quota.Tenant{{
 			Name: "default", Bridge: "br0", MTU: 1500, Cooldown: time.Minute, Limits: limits,
 			Gateways: []netip.Prefix{netip.MustParsePrefix("10.201.0.1/16"), netip.MustParsePrefix("fd00:c9::1/64")},
 			Ranges: []ipam.Range{{
 				Subnet: netip.MustParsePrefix("10.201.0.0/16"), First: netip.MustParseAddr("10.201.1.1"), Gateway: netip.MustParseAddr("10.201.0.1"),
 			}},
 		}, {Name: "shop", Bridge: "br1", MTU: 1500, Cooldown: time.Minute, Limits: limits}},
-		Guests: []policy.Guest{{
+		Guests: []quota.Guest{{
 			Name: "node1", Tenant: "default", Index: 7, QMP: "/run/qemu/node1.qmp", Ports: []string{"rp1", "rp2"},
 			Pool: 4, Addresses: []netip.Addr{netip.MustParseAddr("10.201.0.8")},
 		}},
@@ -106,12 +106,12 @@ logLevel: debug
 func TestParseAllKeys(t *testing.T) {
 	p := mustParse(t, full)
 	a := p.Tenants[0]
-	if p.Listen.String() != "[fd00::1]:7443" || p.HTTP.String() != "127.0.0.1:9477" || p.Pool != 0 || p.Trunk || p.LogLevel != policy.LogDebug ||
+	if p.Listen.String() != "[fd00::1]:7443" || p.HTTP.String() != "127.0.0.1:9477" || p.Pool != 0 || p.Trunk || p.LogLevel != quota.LogDebug ||
 		len(a.Bridges) != 2 || len(a.HostPorts) != 2 || a.HostPorts[1] != "udp/65535" || !a.Metadata || a.MTU != 9000 || !a.NAT || len(a.Ranges) != 2 || a.Cooldown != 0 ||
-		a.Limits != (policy.Limits{TenantNICs: 500, Endpoints: 3, Broadcasts: 70, Volumes: 7, VolumeDirectories: 8, Multicasts: 5, QueueMemory: 6, Flows: 9, Bandwidth: policy.Rates{Ingress: 1.5e9, Egress: 64000}}) ||
-		len(a.Segments.Modes) != 1 || a.Segments.Modes[0] != policy.SegmentPlain || a.Segments.Span != policy.SpanHost ||
-		a.VHostPoll != 0 || p.Tenants[1].VHostPoll != 50*time.Microsecond || p.Tenants[2].Bridge != "1e3" || p.Guests[0].Pool != 0 || *p.Guests[0].Libvirt != (policy.Domain{Socket: "/run/l", Domain: "null"}) ||
-		p.Guests[1].Name != "007" || *p.Guests[1].Libvirt != (policy.Domain{Socket: "/run/libvirt/libvirt-sock", Domain: "x: y #"}) ||
+		a.Limits != (quota.Limits{TenantNICs: 500, Endpoints: 3, Broadcasts: 70, Volumes: 7, VolumeDirectories: 8, Multicasts: 5, QueueMemory: 6, Flows: 9, Bandwidth: quota.Rates{Ingress: 1.5e9, Egress: 64000}}) ||
+		len(a.Segments.Modes) != 1 || a.Segments.Modes[0] != quota.SegmentPlain || a.Segments.Span != quota.SpanHost ||
+		a.VHostPoll != 0 || p.Tenants[1].VHostPoll != 50*time.Microsecond || p.Tenants[2].Bridge != "1e3" || p.Guests[0].Pool != 0 || *p.Guests[0].Libvirt != (quota.Domain{Socket: "/run/l", Domain: "null"}) ||
+		p.Guests[1].Name != "007" || *p.Guests[1].Libvirt != (quota.Domain{Socket: "/run/libvirt/libvirt-sock", Domain: "x: y #"}) ||
 		p.Guests[1].TAP != "tap7" || p.Guests[1].MAC != "52:54:00:AB:cd:ef" || p.Guests[1].Unguarded || !p.Guests[2].Unguarded {
 		t.Errorf("%+v", p)
 	}
@@ -211,7 +211,7 @@ func TestParseRefuses(t *testing.T) {
 		if text == small {
 			t.Fatalf("nothing to replace: %q", test.old)
 		}
-		_, err := policy.Parse("x.yaml", []byte(text))
+		_, err := quota.Parse("x.yaml", []byte(text))
 		if err == nil || !strings.HasPrefix(err.Error(), test.want) {
 			t.Errorf("%q for %q:\n got %v\nwant %s", test.new, test.old, err, test.want)
 		} else if strings.Contains(err.Error(), "\n") {
@@ -222,7 +222,7 @@ func TestParseRefuses(t *testing.T) {
 
 func TestParseTellsEveryMistake(t *testing.T) {
 	text := strings.NewReplacer("bridge: br0", "brige: br0", "index: 7", "index: x", "name: shop", "name: x-").Replace(small)
-	_, err := policy.Parse("x.yaml", []byte(text))
+	_, err := quota.Parse("x.yaml", []byte(text))
 	want := `x.yaml:3: tenants[0].brige: unknown key: did you mean bridge?
 x.yaml:7: tenants[1].name: want 1 to 63 of a-z, 0-9 and, inside, '-', got "x-"
 x.yaml:12: guests[0].index: want a whole number from 1 to 1295, got "x"`
@@ -234,7 +234,7 @@ x.yaml:12: guests[0].index: want a whole number from 1 to 1295, got "x"`
 func TestMarshal(t *testing.T) {
 	for _, text := range []string{small, full} {
 		p := mustParse(t, text)
-		content, err := policy.Marshal(p)
+		content, err := quota.Marshal(p)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -244,7 +244,7 @@ func TestMarshal(t *testing.T) {
 	}
 	p := mustParse(t, small)
 	p.Guests[0].Index = 0
-	if content, err := policy.Marshal(p); err == nil || !strings.Contains(err.Error(), "guests[0].index: want a whole number") {
+	if content, err := quota.Marshal(p); err == nil || !strings.Contains(err.Error(), "guests[0].index: want a whole number") {
 		t.Errorf("got %s, %v, want a refusal", content, err)
 	}
 }
@@ -256,8 +256,8 @@ func TestDeployedFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	installed := mustParse(t, string(content))
-	if len(installed.Tenants) != 1 || len(installed.Guests) != 0 || installed.Tenants[0].Limits != policy.DefaultLimits ||
-		installed.Pool != policy.DefaultPool || !installed.Trunk || installed.Tenants[0].Cooldown != policy.DefaultCooldown {
+	if len(installed.Tenants) != 1 || len(installed.Guests) != 0 || installed.Tenants[0].Limits != quota.DefaultLimits ||
+		installed.Pool != quota.DefaultPool || !installed.Trunk || installed.Tenants[0].Cooldown != quota.DefaultCooldown {
 		t.Errorf("the file differs from the defaults: %+v", installed)
 	}
 	p := mustParse(t, regexp.MustCompile(`(?m)^( *)#([^ ])`).ReplaceAllString(string(content), "$1$2"))
@@ -276,7 +276,7 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, content []byte) {
-		p, err := policy.Parse("fuzz.yaml", content)
+		p, err := quota.Parse("fuzz.yaml", content)
 		if err != nil {
 			for line := range strings.Lines(err.Error()) {
 				if !strings.HasPrefix(line, "fuzz.yaml:") {
@@ -290,11 +290,11 @@ func FuzzParse(f *testing.F) {
 				t.Fatalf("the tenant's addresses: %v", err)
 			}
 		}
-		again, err := policy.Marshal(p)
+		again, err := quota.Marshal(p)
 		if err != nil {
 			t.Fatalf("marshal: %v", err)
 		}
-		second, err := policy.Parse("again.yaml", again)
+		second, err := quota.Parse("again.yaml", again)
 		if diff := cmp.Diff(p, second, addrs); err != nil || diff != "" {
 			t.Fatalf("%v (-before +after):\n%s\n%s", err, diff, again)
 		}

@@ -1,11 +1,11 @@
-package policy_test
+package quota_test
 
 import (
 	"errors"
 	"math"
 	"testing"
 
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 )
 
 func TestTenant(t *testing.T) {
@@ -13,20 +13,20 @@ func TestTenant(t *testing.T) {
 	if got, err := p.Tenant("shop"); err != nil || got.Bridge != "br1" {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	if _, err := p.Tenant("shops"); !errors.Is(err, policy.ErrTenant) {
+	if _, err := p.Tenant("shops"); !errors.Is(err, quota.ErrTenant) {
 		t.Errorf("got %v, want ErrTenant", err)
 	}
 }
 
 func TestBridgeFor(t *testing.T) {
-	tenant := policy.Tenant{Bridge: "br0", Bridges: []string{"br-db"}}
+	tenant := quota.Tenant{Bridge: "br0", Bridges: []string{"br-db"}}
 	for asked, want := range map[string]string{"": "br0", "br0": "br0", "br-db": "br-db"} {
 		if got, err := tenant.BridgeFor(asked); err != nil || got != want {
 			t.Errorf("%q: got %q, %v, want %q", asked, got, err, want)
 		}
 	}
 	for _, asked := range []string{"br1", "br", "BR0", " "} {
-		if got, err := tenant.BridgeFor(asked); !errors.Is(err, policy.ErrBridge) {
+		if got, err := tenant.BridgeFor(asked); !errors.Is(err, quota.ErrBridge) {
 			t.Errorf("%q: got %q, %v, want ErrBridge", asked, got, err)
 		}
 	}
@@ -34,19 +34,19 @@ func TestBridgeFor(t *testing.T) {
 
 func TestAdmitNIC(t *testing.T) {
 	for _, tt := range []struct {
-		limits        policy.Limits
+		limits        quota.Limits
 		guest, tenant int
 		admit         bool
 	}{
-		{policy.Limits{}, 1000, 1000, true},
-		{policy.Limits{NICs: 2}, 1, 1000, true},
-		{policy.Limits{NICs: 2}, 2, 2, false},
-		{policy.Limits{NICs: 2}, 3, 3, false},
-		{policy.Limits{NICs: 2, TenantNICs: 3}, 0, 2, true},
-		{policy.Limits{NICs: 2, TenantNICs: 3}, 0, 3, false},
+		{quota.Limits{}, 1000, 1000, true},
+		{quota.Limits{NICs: 2}, 1, 1000, true},
+		{quota.Limits{NICs: 2}, 2, 2, false},
+		{quota.Limits{NICs: 2}, 3, 3, false},
+		{quota.Limits{NICs: 2, TenantNICs: 3}, 0, 2, true},
+		{quota.Limits{NICs: 2, TenantNICs: 3}, 0, 3, false},
 	} {
-		err := policy.Tenant{Limits: tt.limits}.AdmitNIC(tt.guest, tt.tenant)
-		if (err == nil) != tt.admit || err != nil && !errors.Is(err, policy.ErrLimit) {
+		err := quota.Tenant{Limits: tt.limits}.AdmitNIC(tt.guest, tt.tenant)
+		if (err == nil) != tt.admit || err != nil && !errors.Is(err, quota.ErrLimit) {
 			t.Errorf("%+v with %d and %d: got %v, want admitted: %t", tt.limits, tt.guest, tt.tenant, err, tt.admit)
 		}
 	}
@@ -55,16 +55,16 @@ func TestAdmitNIC(t *testing.T) {
 // What AdmitNIC and AdmitAddresses still allow.
 func TestFree(t *testing.T) {
 	for _, tt := range []struct {
-		limits              policy.Limits
+		limits              quota.Limits
 		guest, tenant, held int
 		nics, addresses     int
 	}{
-		{policy.Limits{}, 1000, 1000, 1000, math.MaxInt, math.MaxInt},
-		{policy.Limits{NICs: 5, Addresses: 8}, 2, 1000, 3, 3, 5},
-		{policy.Limits{NICs: 5, TenantNICs: 9}, 2, 8, 3, 1, math.MaxInt},
-		{policy.Limits{NICs: 5, TenantNICs: 9, Addresses: 2}, 6, 7, 3, 0, 0},
+		{quota.Limits{}, 1000, 1000, 1000, math.MaxInt, math.MaxInt},
+		{quota.Limits{NICs: 5, Addresses: 8}, 2, 1000, 3, 3, 5},
+		{quota.Limits{NICs: 5, TenantNICs: 9}, 2, 8, 3, 1, math.MaxInt},
+		{quota.Limits{NICs: 5, TenantNICs: 9, Addresses: 2}, 6, 7, 3, 0, 0},
 	} {
-		p := policy.Tenant{Limits: tt.limits}
+		p := quota.Tenant{Limits: tt.limits}
 		if nics, addresses := p.FreeNICs(tt.guest, tt.tenant), p.FreeAddresses(tt.held); nics != tt.nics || addresses != tt.addresses {
 			t.Errorf("%+v: got %d NICs and %d addresses, want %d and %d", tt, nics, addresses, tt.nics, tt.addresses)
 		}
@@ -75,14 +75,14 @@ func TestMTUFor(t *testing.T) {
 	p := mustParse(t, small)
 	dual, v4 := p.Tenants[0], p.Tenants[1]
 	for _, tt := range []struct {
-		tenant      policy.Tenant
+		tenant      quota.Tenant
 		asked, want int // want 0: refused
 	}{
 		{dual, 0, 1500}, {dual, 1500, 1500}, {dual, 1280, 1280}, {dual, 1501, 0}, {dual, 1279, 0}, {dual, -1, 0},
 		{v4, 0, 1500}, {v4, 68, 68}, {v4, 67, 0},
 	} {
 		got, err := tt.tenant.MTUFor(tt.asked)
-		if got != tt.want || (err == nil) != (tt.want > 0) || err != nil && !errors.Is(err, policy.ErrMTU) {
+		if got != tt.want || (err == nil) != (tt.want > 0) || err != nil && !errors.Is(err, quota.ErrMTU) {
 			t.Errorf("%s, %d: got %d, %v, want %d", tt.tenant.Name, tt.asked, got, err, tt.want)
 		}
 	}
@@ -90,7 +90,7 @@ func TestMTUFor(t *testing.T) {
 
 func TestBandwidthFor(t *testing.T) {
 	for _, tt := range []struct {
-		most        policy.Rate
+		most        quota.Rate
 		rate, burst uint64 // asked
 		want, allow uint64
 	}{
@@ -103,14 +103,14 @@ func TestBandwidthFor(t *testing.T) {
 		{1e9, 5e9, 7e6, 1e9, 7e6},
 		{1e9, 5e6, 1 << 60, 5e6, 1e9},
 	} {
-		ingress := policy.Tenant{Limits: policy.Limits{Bandwidth: policy.Rates{Ingress: tt.most}}}
-		egress := policy.Tenant{Limits: policy.Limits{Bandwidth: policy.Rates{Egress: tt.most}}}
-		if got, want := ingress.BandwidthFor(policy.Bandwidth{IngressRate: tt.rate, IngressBurst: tt.burst}),
-			(policy.Bandwidth{IngressRate: tt.want, IngressBurst: tt.allow}); got != want {
+		ingress := quota.Tenant{Limits: quota.Limits{Bandwidth: quota.Rates{Ingress: tt.most}}}
+		egress := quota.Tenant{Limits: quota.Limits{Bandwidth: quota.Rates{Egress: tt.most}}}
+		if got, want := ingress.BandwidthFor(quota.Bandwidth{IngressRate: tt.rate, IngressBurst: tt.burst}),
+			(quota.Bandwidth{IngressRate: tt.want, IngressBurst: tt.allow}); got != want {
 			t.Errorf("at most %d: got %+v, want %+v", tt.most, got, want)
 		}
-		if got, want := egress.BandwidthFor(policy.Bandwidth{EgressRate: tt.rate, EgressBurst: tt.burst}),
-			(policy.Bandwidth{EgressRate: tt.want, EgressBurst: tt.allow}); got != want {
+		if got, want := egress.BandwidthFor(quota.Bandwidth{EgressRate: tt.rate, EgressBurst: tt.burst}),
+			(quota.Bandwidth{EgressRate: tt.want, EgressBurst: tt.allow}); got != want {
 			t.Errorf("at most %d: got %+v, want %+v", tt.most, got, want)
 		}
 	}

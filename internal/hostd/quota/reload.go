@@ -1,4 +1,4 @@
-package policy
+package quota
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 // Reload returns the next policy of a daemon that runs with p and has read file. The daemon
 // keeps what it changes only at its start; restart names these keys: "tenants shop: mtu".
 // It fails if what the daemon keeps conflicts with the file.
-func (p Policy) Reload(file Policy) (next Policy, restart []string, err error) {
+func (p Config) Reload(file Config) (next Config, restart []string, err error) {
 	next = file
 	next.Tenants, next.Guests = slices.Clone(file.Tenants), slices.Clone(file.Guests)
 	keep(&restart, "listen", &next.Listen, p.Listen)

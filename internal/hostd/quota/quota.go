@@ -1,9 +1,9 @@
-// Package policy is the host daemon's configuration: a YAML file of the tenants, and
+// Package quota is the host daemon's configuration: a YAML file of the tenants, and
 // of the guests that were not started by unnest. It decides what a request may get.
 //
 // Reading the file, counting what is in use, and carrying out requests do not belong
 // here.
-package policy
+package quota
 
 import (
 	"errors"
@@ -19,8 +19,8 @@ import (
 	"unnest/internal/hostd/ipam"
 )
 
-// Policy is the daemon's configuration. One that comes from Parse is valid.
-type Policy struct {
+// Config is the daemon's configuration. One that comes from Parse is valid.
+type Config struct {
 	// Listen is the address for guests, as they see it. Zero: that of the command
 	// line.
 	Listen netip.AddrPort `yaml:"listen"`
@@ -191,7 +191,7 @@ const MaxIndex = 36*36 - 1
 
 // Marshal writes a file from which Parse reads p. It writes every key except those of
 // empty lists. When Parse would refuse the file, Marshal returns its error.
-func Marshal(p Policy) ([]byte, error) {
+func Marshal(p Config) ([]byte, error) {
 	content, err := yaml.MarshalWithOptions(p, yaml.IndentSequence(true))
 	if err != nil {
 		return nil, fmt.Errorf("write policy: %w", err)
@@ -206,7 +206,7 @@ func Marshal(p Policy) ([]byte, error) {
 var ErrTenant = errors.New("no such tenant")
 
 // Tenant returns the tenant with the name. The error wraps ErrTenant.
-func (p Policy) Tenant(name string) (Tenant, error) {
+func (p Config) Tenant(name string) (Tenant, error) {
 	var names []string
 	for _, t := range p.Tenants {
 		if t.Name == name {

@@ -1,4 +1,4 @@
-package policy
+package quota
 
 import (
 	"fmt"
@@ -19,7 +19,7 @@ func (f *file) check() {
 		return
 	}
 	names, bridges := map[string]string{}, map[string]string{}
-	for i, t := range f.policy.Tenants {
+	for i, t := range f.config.Tenants {
 		path := tenantPath(i)
 		if !f.Require(path, "name", "bridge") {
 			continue
@@ -112,8 +112,8 @@ func (f *file) checkRange(path string, t Tenant, i int) {
 
 // checkSubnets compares the subnets of tenant i with those of earlier tenants.
 func (f *file) checkSubnets(i int) {
-	for j, earlier := range f.policy.Tenants[:i] {
-		for _, s := range f.policy.Tenants[i].Subnets() {
+	for j, earlier := range f.config.Tenants[:i] {
+		for _, s := range f.config.Tenants[i].Subnets() {
 			for _, o := range earlier.Subnets() {
 				if s.Overlaps(o) {
 					f.Fail(tenantPath(i), "subnet %s overlaps %s of %s: each tenant needs its own", s, o, tenantPath(j))
@@ -125,8 +125,8 @@ func (f *file) checkSubnets(i int) {
 
 // checkVolumes compares the directory of tenant i with those of earlier tenants.
 func (f *file) checkVolumes(i int) {
-	dir := f.policy.Tenants[i].Volumes
-	for j, earlier := range f.policy.Tenants[:i] {
+	dir := f.config.Tenants[i].Volumes
+	for j, earlier := range f.config.Tenants[:i] {
 		if dir != "" && earlier.Volumes != "" && (within(dir, earlier.Volumes) || within(earlier.Volumes, dir)) {
 			f.Fail(tenantPath(i)+".volumes", "%s and %s of %s overlap: each tenant needs its own", dir, earlier.Volumes, tenantPath(j))
 		}
@@ -136,7 +136,7 @@ func (f *file) checkVolumes(i int) {
 // checkExport compares the export of guest i with those of earlier guests, and with the
 // tenants' directories.
 func (f *file) checkExport(i int) {
-	dir := f.policy.Guests[i].Export
+	dir := f.config.Guests[i].Export
 	if dir == "" {
 		return
 	}
@@ -145,10 +145,10 @@ func (f *file) checkExport(i int) {
 			f.Fail(guestPath(i)+".export", "%s and %s of %s overlap: choose a directory that is not used otherwise", dir, other, at)
 		}
 	}
-	for j, t := range f.policy.Tenants {
+	for j, t := range f.config.Tenants {
 		overlap(t.Volumes, tenantPath(j))
 	}
-	for j, g := range f.policy.Guests[:i] {
+	for j, g := range f.config.Guests[:i] {
 		overlap(g.Export, guestPath(j))
 	}
 }
@@ -157,7 +157,7 @@ func within(dir, parent string) bool { return dir == parent || strings.HasPrefix
 
 func (f *file) checkGuests() {
 	names, indices, addresses, taps := map[string]string{}, map[string]string{}, map[string]string{}, map[string]string{}
-	for i, g := range f.policy.Guests {
+	for i, g := range f.config.Guests {
 		path := guestPath(i)
 		if !f.Require(path, "name", "tenant", "index") {
 			continue
@@ -171,7 +171,7 @@ func (f *file) checkGuests() {
 			f.unique(taps, path+".tap", g.TAP)
 		}
 		f.checkExport(i)
-		t, err := f.policy.Tenant(g.Tenant)
+		t, err := f.config.Tenant(g.Tenant)
 		if err != nil {
 			f.Fail(path+".tenant", "%v", err)
 			continue

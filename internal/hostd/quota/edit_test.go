@@ -1,4 +1,4 @@
-package policy_test
+package quota_test
 
 import (
 	"bytes"
@@ -10,10 +10,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 )
 
-var node3 = policy.Guest{
+var node3 = quota.Guest{
 	Name: "node3", Tenant: "default", Index: 3, QMP: "/run/q: 3", Pool: 4, TAP: "tap3", MAC: "52:54:00:00:00:03",
 	Addresses: []netip.Addr{netip.MustParseAddr("10.9.0.3"), netip.MustParseAddr("fd00::3")},
 }
@@ -48,7 +48,7 @@ func TestAddGuest(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			was := mustParse(t, before)
-			content, err := policy.AddGuest("x.yaml", []byte(before), node3)
+			content, err := quota.AddGuest("x.yaml", []byte(before), node3)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -64,7 +64,7 @@ func TestAddGuest(t *testing.T) {
 					t.Errorf("line %q is lost in:\n%s", line, content)
 				}
 			}
-			again, err := policy.RemoveGuest("x.yaml", content, "node3")
+			again, err := quota.RemoveGuest("x.yaml", content, "node3")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -76,7 +76,7 @@ func TestAddGuest(t *testing.T) {
 			}
 		})
 	}
-	content, err := policy.AddGuest("x.yaml", []byte(tenants), node3)
+	content, err := quota.AddGuest("x.yaml", []byte(tenants), node3)
 	if diff := cmp.Diff(tenants+"guests:\n"+added, string(content)); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
@@ -90,7 +90,7 @@ func TestRemoveGuest(t *testing.T) {
 		"b": tenants + "guests:\n  - {name: a, tenant: default, index: 1, qmp: /a}\n  # of b\n\n  - {name: c, tenant: default, index: 3, qmp: /c}\npool: 4\n",
 		"c": tenants + "guests:\n  - {name: a, tenant: default, index: 1, qmp: /a}\n  # of b\n  - name: b\n    tenant: default\n    # inside\n    index: 2\n    qmp: /b\n\npool: 4\n",
 	} {
-		content, err := policy.RemoveGuest("x.yaml", []byte(file), guest)
+		content, err := quota.RemoveGuest("x.yaml", []byte(file), guest)
 		if diff := cmp.Diff(want, string(content)); diff != "" || err != nil {
 			t.Errorf("%s: %v (-want +got):\n%s", guest, err, diff)
 		}
@@ -99,31 +99,31 @@ func TestRemoveGuest(t *testing.T) {
 
 func TestEditRefuses(t *testing.T) {
 	const flow = tenants + "guests: [{name: node1, tenant: default, index: 1, qmp: /q}]\n"
-	other := func(change func(*policy.Guest)) policy.Guest {
+	other := func(change func(*quota.Guest)) quota.Guest {
 		g := node3
 		change(&g)
 		return g
 	}
 	for want, c := range map[string]struct {
 		file  string
-		guest policy.Guest
+		guest quota.Guest
 	}{
 		"edit the file by hand":           {flow, node3},
-		"guest node1 is in x.yaml":        {flow, other(func(g *policy.Guest) { g.Name = "node1" })},
-		`no such tenant: "nobody"`:        {tenants, other(func(g *policy.Guest) { g.Tenant = "nobody" })},
-		"index: want a whole number":      {tenants, other(func(g *policy.Guest) { g.Index = 0 })},
-		"one of the keys qmp and libvirt": {tenants, other(func(g *policy.Guest) { g.QMP = "" })},
+		"guest node1 is in x.yaml":        {flow, other(func(g *quota.Guest) { g.Name = "node1" })},
+		`no such tenant: "nobody"`:        {tenants, other(func(g *quota.Guest) { g.Tenant = "nobody" })},
+		"index: want a whole number":      {tenants, other(func(g *quota.Guest) { g.Index = 0 })},
+		"one of the keys qmp and libvirt": {tenants, other(func(g *quota.Guest) { g.QMP = "" })},
 		"x.yaml:1: a: unknown key":        {"a: 1\n", node3},
 		"x.yaml:1: edit the file by hand": {`{tenants: [{name: default, bridge: br0}], guests: []}`, node3},
 	} {
-		if content, err := policy.AddGuest("x.yaml", []byte(c.file), c.guest); err == nil || !strings.Contains(err.Error(), want) {
+		if content, err := quota.AddGuest("x.yaml", []byte(c.file), c.guest); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v and %q, want %q", err, content, want)
 		}
 	}
-	if _, err := policy.RemoveGuest("x.yaml", []byte(tenants), "node1"); !errors.Is(err, policy.ErrGuest) {
+	if _, err := quota.RemoveGuest("x.yaml", []byte(tenants), "node1"); !errors.Is(err, quota.ErrGuest) {
 		t.Errorf("got %v, want ErrGuest", err)
 	}
-	if _, err := policy.RemoveGuest("x.yaml", []byte(flow), "node1"); err == nil || !strings.Contains(err.Error(), "edit the file by hand") {
+	if _, err := quota.RemoveGuest("x.yaml", []byte(flow), "node1"); err == nil || !strings.Contains(err.Error(), "edit the file by hand") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -136,11 +136,11 @@ func TestEditDeployedFile(t *testing.T) {
 	}
 	g := node3
 	g.Addresses = []netip.Addr{netip.MustParseAddr("10.201.0.9")}
-	after, err := policy.AddGuest("hostd.yaml", before, g)
+	after, err := quota.AddGuest("hostd.yaml", before, g)
 	if err != nil || !bytes.HasPrefix(after, before) {
 		t.Fatalf("got %v and:\n%s", err, after)
 	}
-	removed, err := policy.RemoveGuest("hostd.yaml", after, "node3")
+	removed, err := quota.RemoveGuest("hostd.yaml", after, "node3")
 	if err != nil || !bytes.Equal(removed, append(before, "guests: []\n"...)) {
 		t.Errorf("got %v and:\n%s", err, removed)
 	}
@@ -153,7 +153,7 @@ func FuzzEdit(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		content, err := policy.AddGuest("x.yaml", []byte(text), node3)
+		content, err := quota.AddGuest("x.yaml", []byte(text), node3)
 		if err != nil {
 			return
 		}
@@ -161,7 +161,7 @@ func FuzzEdit(f *testing.F) {
 		if len(is.Guests) != len(was.Guests)+1 || is.Guests[len(was.Guests)].Name != "node3" {
 			t.Errorf("got %+v", is.Guests)
 		}
-		if again, err := policy.RemoveGuest("x.yaml", content, "node3"); err != nil || len(mustParse(t, string(again)).Guests) != len(was.Guests) {
+		if again, err := quota.RemoveGuest("x.yaml", content, "node3"); err != nil || len(mustParse(t, string(again)).Guests) != len(was.Guests) {
 			t.Errorf("remove it again: %v", err)
 		}
 	})

@@ -1,10 +1,10 @@
-package policy_test
+package quota_test
 
 import (
 	"errors"
 	"testing"
 
-	"unnest/internal/hostd/policy"
+	"unnest/internal/hostd/quota"
 )
 
 func TestSegmentModeFor(t *testing.T) {
@@ -15,9 +15,9 @@ func TestSegmentModeFor(t *testing.T) {
 		{nil, "", "unicast"}, {nil, "unicast", "unicast"}, {nil, "plain", "plain"}, {nil, "multicast", ""},
 		{[]string{"plain"}, "", "plain"}, {[]string{"plain"}, "plain", "plain"}, {[]string{"plain"}, "unicast", ""},
 	} {
-		tenant := policy.Tenant{Segments: policy.Segments{Modes: tt.modes}}
+		tenant := quota.Tenant{Segments: quota.Segments{Modes: tt.modes}}
 		got, err := tenant.SegmentModeFor(tt.asked)
-		if got != tt.want || (err == nil) != (tt.want != "") || err != nil && !errors.Is(err, policy.ErrSegmentMode) {
+		if got != tt.want || (err == nil) != (tt.want != "") || err != nil && !errors.Is(err, quota.ErrSegmentMode) {
 			t.Errorf("%v, %q: got %q, %v, want %q", tt.modes, tt.asked, got, err, tt.want)
 		}
 	}
@@ -25,23 +25,23 @@ func TestSegmentModeFor(t *testing.T) {
 
 func TestAdmitSegments(t *testing.T) {
 	for _, tt := range []struct {
-		limits   policy.Limits
+		limits   quota.Limits
 		is       int
 		segment  bool
 		endpoint bool
 	}{
-		{policy.Limits{}, 15, true, true},
-		{policy.Limits{}, 16, true, false},
-		{policy.Limits{Segments: 3, Endpoints: 4}, 2, true, true},
-		{policy.Limits{Segments: 3, Endpoints: 4}, 3, false, true},
-		{policy.Limits{Segments: 3, Endpoints: 4}, 4, false, false},
+		{quota.Limits{}, 15, true, true},
+		{quota.Limits{}, 16, true, false},
+		{quota.Limits{Segments: 3, Endpoints: 4}, 2, true, true},
+		{quota.Limits{Segments: 3, Endpoints: 4}, 3, false, true},
+		{quota.Limits{Segments: 3, Endpoints: 4}, 4, false, false},
 	} {
-		tenant := policy.Tenant{Limits: tt.limits}
+		tenant := quota.Tenant{Limits: tt.limits}
 		for what, got := range map[string]struct {
 			err  error
 			want bool
 		}{"segment": {tenant.AdmitSegment(tt.is), tt.segment}, "endpoint": {tenant.AdmitEndpoint(tt.is), tt.endpoint}} {
-			if (got.err == nil) != got.want || got.err != nil && !errors.Is(got.err, policy.ErrLimit) {
+			if (got.err == nil) != got.want || got.err != nil && !errors.Is(got.err, quota.ErrLimit) {
 				t.Errorf("%s with %d there, limits %+v: got %v, want admitted: %t", what, tt.is, tt.limits, got.err, got.want)
 			}
 		}
@@ -49,13 +49,13 @@ func TestAdmitSegments(t *testing.T) {
 }
 
 func TestParseSpan(t *testing.T) {
-	if got, err := policy.ParseSpan("host"); got != policy.SpanHost || err != nil {
+	if got, err := quota.ParseSpan("host"); got != quota.SpanHost || err != nil {
 		t.Errorf("got %q, %v", got, err)
 	}
-	if _, err := policy.ParseSpan("hosts"); !errors.Is(err, policy.ErrSpan) {
+	if _, err := quota.ParseSpan("hosts"); !errors.Is(err, quota.ErrSpan) {
 		t.Errorf("got %v, want ErrSpan", err)
 	}
-	if _, err := policy.ParseSpan("host "); err == nil || errors.Is(err, policy.ErrSpan) {
+	if _, err := quota.ParseSpan("host "); err == nil || errors.Is(err, quota.ErrSpan) {
 		t.Errorf("got %v, want the error of a slip", err)
 	}
 }

@@ -1,4 +1,4 @@
-package policy
+package quota
 
 import (
 	"time"
@@ -43,31 +43,31 @@ const (
 // file is a configuration file that is being parsed.
 type file struct {
 	*yamldoc.Document
-	policy Policy
+	config Config
 }
 
 // Parse parses a configuration file. Each error gives name, the line and the key. The
 // defaults are pool 4, trunk true, mtu 1500, cooldown 60s, nat false, limits
 // DefaultLimits, with four addresses per NIC, a guest's pool that of the file, socket DefaultSocket, a segment's
 // span host. Other keys have none, and an address may be "".
-func Parse(name string, content []byte) (Policy, error) {
+func Parse(name string, content []byte) (Config, error) {
 	doc, root, err := yamldoc.Parse(name, content, maxFile)
 	if err != nil {
-		return Policy{}, err
+		return Config{}, err
 	}
-	f := &file{doc, Policy{Pool: DefaultPool, Trunk: true}}
+	f := &file{doc, Config{Pool: DefaultPool, Trunk: true}}
 	f.decode(root)
 	if !f.Failed() { // else consequential errors would confuse
 		f.check()
 	}
 	if err := f.Err(); err != nil {
-		return Policy{}, err
+		return Config{}, err
 	}
-	return f.policy, nil
+	return f.config, nil
 }
 
 func (f *file) decode(root ast.Node) {
-	p := &f.policy
+	p := &f.config
 	f.Mapping("", root, map[string]yamldoc.Key{
 		"listen":   yamldoc.Scalar(f.Document, &p.Listen, parseListen),
 		"http":     yamldoc.Scalar(f.Document, &p.HTTP, parseHTTP),
@@ -110,7 +110,7 @@ func (f *file) tenant(path string, n ast.Node) {
 	if !f.Has(path + ".limits.addresses") {
 		t.Limits.Addresses = t.Limits.NICs * addressesPerNIC
 	}
-	f.policy.Tenants = append(f.policy.Tenants, t)
+	f.config.Tenants = append(f.config.Tenants, t)
 }
 
 func (f *file) addressRange(t *Tenant) func(string, ast.Node) {
@@ -168,7 +168,7 @@ func (f *file) guest(path string, n ast.Node) {
 		"export":      yamldoc.Scalar(f.Document, &g.Export, parseDirectory),
 		"credentials": yamldoc.Scalar(f.Document, &g.Credentials, parseCredentials),
 	})
-	f.policy.Guests = append(f.policy.Guests, g)
+	f.config.Guests = append(f.config.Guests, g)
 }
 
 func (f *file) domain(g *Guest) yamldoc.Key {

@@ -1,0 +1,61 @@
+package daemon
+
+import (
+	"crypto/tls"
+	"net/netip"
+	"path/filepath"
+	"time"
+	"unnest/internal/hostapi/identity"
+	"unnest/internal/hostd/api"
+	"unnest/internal/hostd/contain"
+	"unnest/internal/hostd/credentials"
+	"unnest/internal/hostd/guestlog"
+	"unnest/internal/hostd/guestrun"
+	"unnest/internal/hostd/metrics"
+	"unnest/internal/hostd/networkpolicy"
+	"unnest/internal/hostd/ports"
+	"unnest/internal/hostd/segments"
+	"unnest/internal/hostd/shares"
+	"unnest/internal/hostd/status"
+	"unnest/internal/hostd/tenant"
+)
+
+func serverTLS(stateDir string, ip netip.Addr) (*tls.Config, error) {
+	authority, err := identity.OpenAuthority(stateDir)
+	if err != nil {
+		return nil, err
+	}
+	return authority.ServerConfig(ip.AsSlice())
+}
+
+func newDaemon(c Config) (*daemon, error) {
+	m := metrics.New()
+	owner, err := filepath.Abs(c.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	media, err := guestrun.MediaDir(c.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	d := &daemon{
+		config: c, media: media, metrics: m, since: time.Now(), reloaded: status.Configuration{Loaded: time.Now()}, logs: guestlog.New(c.Logger),
+		tenants: map[string]*tenant.Tenant{}, guests: map[string]*guestrun.Guest{},
+		host: &guestrun.Host{Dial: guestrun.Dialer(media), Metrics: m, Panics: contain.New(m, c.Logger), Ports: ports.New(c.Logger), Segments: segments.New(c.Logger), Shares: shares.New(c.Logger, owner, c.Mounts)},
+	}
+	d.host.Own = ports.NewOwnNICs(d.host.Ports)
+	d.credentials = credentials.New(c.StateDir, c.Logger, d.logs, d.address)
+	d.host.Offer = d.credentials.Offer
+	d.api = &api.Handler{Clients: d, Credentials: d.credentials, Quotas: d.quotas, Host: d.host, Log: c.Logger, Logs: d.logs}
+	d.host.Ports.Policies = networkpolicy.New(owner, c.Logger)
+	m.Read(reporter{d})
+	m.Built(c.Build)
+	for _, t := range c.Quotas.Tenants {
+		made, err := tenant.New(t, c.StateDir, c.Logger, d.host.Panics.Try)
+		if err != nil {
+			return nil, err
+		}
+		d.tenants[t.Name] = made
+	}
+	return d, nil
+}

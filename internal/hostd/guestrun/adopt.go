@@ -1,0 +1,78 @@
+package guestrun
+
+import (
+	"context"
+	"errors"
+	"unnest/internal/hostapi/segment"
+	"unnest/internal/hostd/attachment"
+	"unnest/internal/hostd/hotplug"
+)
+
+// tryAdopt takes over an attachment of an earlier daemon. If that fails, the attachment is
+// left as it is, and repair tries again.
+func (n *nics) tryAdopt(ctx context.Context, key attachment.Key) {
+	delete(n.unadopted, key)
+	a, ok := n.state.Lookup(key)
+	if !ok { // it has ended
+		return
+	}
+	if err := n.adopt(a); err != nil {
+		n.unadopted[key] = true
+		n.log.Error("take over NIC: it is left as it is", "container", key.Owner, "interface", key.Name, "slot", a.Slot, "error", err)
+		n.repairLater(ctx)
+	}
+}
+
+// adopt takes over an attachment of an earlier daemon, which may have died in the
+// middle of a change.
+func (n *nics) adopt(a hotplug.Attachment) error {
+	switch a.Key.Kind {
+	case attachment.Trunk:
+		return n.trunk.adopt(a.TAP, a.MAC)
+	case attachment.Endpoint:
+		return errors.Join(n.Tenant.Hold(n.owner(a.Key), attachment.Record{}), n.host.Segments.Connect(a.TAP, a.Key))
+	}
+	return n.adoptPort(a.Key, a.Record, a.TAP, a.MAC)
+}
+
+// adoptPort counts an attachment, claims its addresses, and connects its port as the
+// record says. If another attachment has one of the addresses by now, the port may send
+// from none; the alias keeps them.
+func (g *Guest) adoptPort(key attachment.Key, r attachment.Record, port, mac string) error {
+	alias := attachment.Alias(key, r)
+	if err := g.Tenant.Hold(g.owner(key), r); err != nil {
+		g.log.Error("take over addresses", "container", key.Owner, "interface", key.Name, "error", err)
+		r.Addresses = nil
+	}
+	return g.host.Ports.Correct(port, mac, r, alias, g.Tenant.Multicasts())
+}
+
+func (g *Guest) owner(key attachment.Key) string { return g.Record.Owner(key) }
+
+// endpointMAC returns the MAC with which an endpoint's NIC is plugged.
+func (n *nics) endpointMAC(r attachment.Record, o hotplug.Occupant) string {
+	if r.OwnMAC {
+		return o.MAC(n.Record.MacPrefix())
+	}
+	return segment.MAC(r.Fraction).String()
+}
+
+// releaseEnded releases what was kept for attachments that have ended without a daemon. It
+// releases nothing as long as the guest has attachments that cannot be taken over.
+func (g *Guest) releaseEnded() {
+	if len(g.nics.unadopted) > 0 {
+		return
+	}
+	there := map[string]bool{}
+	for key := range g.nics.trunk.ports {
+		there[g.owner(key)] = true
+	}
+	for _, s := range g.nics.state.Slots() {
+		there[g.owner(s.Key)] = true
+	}
+	for _, o := range g.Tenant.Of(g.Record.Name) {
+		if !there[o] {
+			g.Tenant.Release(o)
+		}
+	}
+}
