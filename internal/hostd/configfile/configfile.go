@@ -1,7 +1,7 @@
 // Package configfile reads the host daemon's configuration file, says when it changes, and
 // replaces it.
 //
-// What the file means belongs to package policy.
+// What the file means belongs to package quota.
 package configfile
 
 import (

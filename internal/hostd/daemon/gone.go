@@ -44,7 +44,7 @@ func (d *daemon) forget(name string) {
 
 // remove removes what the host has of a guest that is gone.
 func (d *daemon) remove(r record.Guest) error {
-	err := errors.Join(d.host.Ports.RetirePrefixed(r.TapPrefix(), r.VlanPrefix()), d.host.Segments.RemoveGuest(r.Name),
+	err := errors.Join(d.host.Ports.RetirePrefixed(r.TAPPrefix(), r.VLANPrefix()), d.host.Segments.RemoveGuest(r.Name),
 		d.host.Shares.RemoveGuest(r.Tenant, r.Name, r.Export))
 	for _, n := range r.NICs {
 		if n.TAP != "" {
@@ -64,7 +64,7 @@ func (d *daemon) deleteOrphans() {
 	records, unread := d.records()
 	var known []string
 	for _, r := range records {
-		known = append(known, r.TapPrefix(), r.VlanPrefix())
+		known = append(known, r.TAPPrefix(), r.VLANPrefix())
 	}
 	orphans, err := ports.Orphans(known)
 	switch {

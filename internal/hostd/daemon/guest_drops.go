@@ -18,7 +18,7 @@ func (r reporter) GuestDrops() map[string]uint64 {
 // ownerOf returns which of the guests has a port on the host, "" if none.
 func (d *daemon) ownerOf(port string, guests []*guestrun.Guest) string {
 	for _, g := range guests {
-		if ports.IsPort(port, g.Record.TapPrefix(), g.Record.VlanPrefix()) {
+		if ports.IsPort(port, g.Record.TAPPrefix(), g.Record.VLANPrefix()) {
 			return g.Record.Name
 		}
 		for _, n := range g.Record.NICs {

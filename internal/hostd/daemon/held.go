@@ -29,7 +29,7 @@ func (d *daemon) holdAttachments(records []record.Guest) error {
 			}
 		}
 		for _, l := range links {
-			if !ports.IsPort(l.Name, r.TapPrefix(), r.VlanPrefix()) {
+			if !ports.IsPort(l.Name, r.TAPPrefix(), r.VLANPrefix()) {
 				continue
 			}
 			key, record, ok := attachment.ParseAlias(l.Alias)

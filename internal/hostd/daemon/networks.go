@@ -57,7 +57,7 @@ func hostPorts(all []quota.HostPort) (ports []bridge.HostPort, anyPort bool) {
 	return ports, anyPort
 }
 
-// buildNetworks creates the bridges that have gateways in the policy, and separates the
+// buildNetworks creates the bridges that have gateways in the configuration, and separates the
 // tenants' bridges. They stay when the daemon ends, because the pods' NICs are on them.
 func (d *daemon) buildNetworks() error {
 	all := networks(d.quotas())

@@ -84,7 +84,7 @@ func (d *daemon) connectGuest(ctx context.Context, name string) error {
 	if _, err = d.Guest(ctx, c); !errors.Is(err, vmm.ErrNotRunning) {
 		return err
 	}
-	held, heldErr := d.host.Ports.Held(c.Record.TapPrefix())
+	held, heldErr := d.host.Ports.Held(c.Record.TAPPrefix())
 	if held != "" || heldErr != nil {
 		return errors.Join(fmt.Errorf("%w, but a process has the NIC %s, so the guest's NICs are left as they are: "+
 			"put the VMM's socket where the daemon sees it, such as /run", err, held), heldErr)

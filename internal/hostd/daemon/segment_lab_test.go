@@ -144,7 +144,7 @@ func (m *machine) fraction(id string) segment.Fraction {
 	for _, name := range m.lab.names(id) {
 		port, rest, _ := strings.Cut(name, ".")
 		number, _, _ := strings.Cut(rest, ".")
-		if f, err := strconv.Atoi(strings.TrimSuffix(number, "o")); err == nil && ports.IsPort(port, m.record.TapPrefix()) {
+		if f, err := strconv.Atoi(strings.TrimSuffix(number, "o")); err == nil && ports.IsPort(port, m.record.TAPPrefix()) {
 			return segment.Fraction(f)
 		}
 	}

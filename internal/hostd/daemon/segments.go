@@ -39,7 +39,7 @@ func (d *daemon) recoverSegments(ctx context.Context, records []record.Guest) er
 	for _, r := range records {
 		guests = append(guests, segments.Guest{
 			Name: r.Name, Tenant: r.Tenant, Process: func(ctx context.Context) (int, error) { return d.process(ctx, r) },
-			OwnsPort: func(port string) bool { return ports.IsPort(port, r.TapPrefix()) },
+			OwnsPort: func(port string) bool { return ports.IsPort(port, r.TAPPrefix()) },
 		})
 	}
 	return d.host.Segments.Recover(ctx, d.quotas().Tenant, guests)

@@ -3,7 +3,6 @@ package guestrun
 import (
 	"context"
 	"errors"
-	"unnest/internal/hostapi/segment"
 	"unnest/internal/hostd/attachment"
 	"unnest/internal/hostd/hotplug"
 )
@@ -45,16 +44,6 @@ func (g *Guest) adoptPort(key attachment.Key, r attachment.Record, port, mac str
 		r.Addresses = nil
 	}
 	return g.host.Ports.Correct(port, mac, r, alias, g.Tenant.Multicasts())
-}
-
-func (g *Guest) owner(key attachment.Key) string { return g.Record.Owner(key) }
-
-// endpointMAC returns the MAC with which an endpoint's NIC is plugged.
-func (n *nics) endpointMAC(r attachment.Record, o hotplug.Occupant) string {
-	if r.OwnMAC {
-		return o.MAC(n.Record.MacPrefix())
-	}
-	return segment.MAC(r.Fraction).String()
 }
 
 // releaseEnded releases what was kept for attachments that have ended without a daemon. It

@@ -39,7 +39,7 @@ func (n *nics) find(key attachment.Key) (*hostdpb.NIC, string, attachment.Record
 	}
 	for _, s := range n.state.Slots() {
 		if s.Key == key && s.Status == hotplug.Plugged {
-			return n.describe(s), s.TAP(n.Record.TapPrefix()), s.Record
+			return n.describe(s), s.TAP(n.Record.TAPPrefix()), s.Record
 		}
 	}
 	return nil, "", attachment.Record{}

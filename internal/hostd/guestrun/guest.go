@@ -9,13 +9,11 @@ package guestrun
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"unnest/internal/hostd/contain"
+	"unnest/internal/hostd/attachment"
 	"unnest/internal/hostd/hotplug"
 	"unnest/internal/hostd/record"
 	"unnest/internal/hostd/tenant"
@@ -64,7 +62,7 @@ type Guest struct {
 	inbox chan func(context.Context) // functions for run to call, with its own context
 	Ready chan struct{}              // closed when run takes requests
 	Done  chan struct{}              // closed when run has ended, err set before
-	Err   error                      // why run has ended; wraps errUnavailable
+	Err   error                      // why run has ended; wraps ErrUnavailable
 	// awake is set by the first request of the guest's system. A system that still
 	// boots takes a plug for an unplug, so no NIC is plugged in advance for it.
 	awake atomic.Bool
@@ -90,87 +88,51 @@ func New(r record.Guest, t *tenant.Tenant, h *Host, unplugTime time.Duration, lo
 	}
 }
 
-// Run serves the guest until ctx or the connection ends. Requests under way fail then.
-func (g *Guest) Run(ctx context.Context) {
-	defer close(g.Done)
-	what := "run of guest " + g.Record.Name
-	err := g.host.Panics.Contain(what, func() error { return g.serve(ctx) })
-	switch {
-	case errors.Is(err, contain.ErrPanic):
-		g.Err = fmt.Errorf("guest %s: %w", g.Record.Name, err)
-	case ctx.Err() != nil:
-		err = context.Cause(ctx)
-		fallthrough
-	default:
-		g.Err = fmt.Errorf("guest %s: %w: %w", g.Record.Name, ErrUnavailable, err)
-	}
-	for _, reply := range g.waiting {
-		_ = g.host.Panics.Contain(what, func() error { reply(hotplug.Reply{Err: g.Err}); return nil })
+// submit queues f for the run goroutine. ctx bounds the wait until run takes it.
+func (g *Guest) submit(ctx context.Context, f func(context.Context)) error {
+	select {
+	case g.inbox <- f:
+		return nil
+	case <-g.Done:
+		return g.Err
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 
-func (g *Guest) serve(ctx context.Context) error {
-	if err := g.connect(ctx); err != nil {
-		if !errors.Is(err, vmm.ErrNotRunning) {
-			err = errors.Join(err, g.guardBootNICs())
-		}
-		return err
+// call makes the run goroutine call f and waits for the answer, which f gives at once
+// or which a later event gives. This is a request's only round trip to run.
+func call[T any](ctx context.Context, g *Guest, f func(ctx context.Context, answer func(T, error))) (T, error) {
+	type result struct {
+		value T
+		err   error
 	}
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer g.vmm.Close()
-	defer g.pid.Store(0)
-	defer g.endOffer(ctx)
-	if err := g.guardBootNICs(); err != nil {
-		return err
-	}
-	g.findOwnNICs(ctx)
-	begin := time.Now()
-	if err := g.observe(ctx); err != nil {
-		return err
-	}
-	g.releaseEnded()
-	g.log.Info("take over", "attachments", g.nics.count(), "total", time.Since(begin))
-	failed := make(chan error, 1)
-	wg.Go(func() {
-		failed <- g.host.Panics.Contain("events of guest "+g.Record.Name, func() error { g.forward(ctx); return nil })
+	answered := make(chan result, 1) // run does not wait for a handler whose context has ended
+	err := g.submit(ctx, func(ctx context.Context) {
+		f(ctx, func(value T, err error) { answered <- result{value, err} })
 	})
-	close(g.Ready)
-	g.handOver(ctx)
-	for {
-		select {
-		case f := <-g.inbox:
-			f(ctx)
-		case err := <-failed:
-			if err != nil {
-				return err
-			}
-			failed = nil // the connection has ended
-		case <-g.vmm.Done():
-			return g.vmm.Err()
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	var none T
+	if err != nil {
+		return none, err
+	}
+	select {
+	case r := <-answered:
+		return r.value, r.err
+	case <-g.Done:
+		return none, g.Err
+	case <-ctx.Done():
+		return none, context.Cause(ctx)
 	}
 }
 
-func (g *Guest) connect(ctx context.Context) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, vmmTime)
-	defer cancel()
-	if g.vmm, err = g.dial(ctx, g.Record); err != nil {
-		return err
-	}
-	if g.nics, err = newNICs(g); err == nil {
-		g.shares, err = newShareSlots(g)
-	}
-	if err != nil {
-		return errors.Join(err, g.vmm.Close())
-	}
-	if s, ok := g.vmm.(vmm.Sharer); ok {
-		pid, _ := s.PID() // without it the segments ask the VMM
-		g.pid.Store(int64(pid))
-	}
-	return nil
+// read makes the run goroutine compute something.
+func read[T any](ctx context.Context, g *Guest, f func() T) (T, error) {
+	return call(ctx, g, func(_ context.Context, answer func(T, error)) { answer(f(), nil) })
 }
+
+// after makes the run goroutine call f after a while, unless run has ended by then.
+func (g *Guest) after(ctx context.Context, d time.Duration, f func(context.Context)) {
+	time.AfterFunc(d, func() { _ = g.submit(ctx, f) })
+}
+
+func (g *Guest) owner(key attachment.Key) string { return g.Record.Owner(key) }

@@ -101,6 +101,6 @@ func (g *Guest) guardBootNICs() error {
 func (g *Guest) guardOwn(tap, mac string, addresses []netip.Addr, dhcp bool) error {
 	return g.host.Ports.GuardOwn(tap, ports.OwnGuard{
 		MAC: mac, Addresses: addresses, DHCP: dhcp, Multicasts: g.Tenant.Multicasts(),
-		Pods: []string{g.Record.TapPrefix(), g.Record.VlanPrefix()},
+		Pods: []string{g.Record.TAPPrefix(), g.Record.VLANPrefix()},
 	})
 }

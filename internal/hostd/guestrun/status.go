@@ -27,7 +27,7 @@ func (g *Guest) status() status.Guest {
 			s.Pool++
 		}
 		if slot.Key.Kind == attachment.Trunk {
-			s.NICs = append(s.NICs, status.NIC{Slot: slot.Slot, State: "trunk", MAC: slot.MAC(g.Record.MacPrefix())})
+			s.NICs = append(s.NICs, status.NIC{Slot: slot.Slot, State: "trunk", MAC: slot.MAC(g.Record.MACPrefix())})
 		}
 	}
 	s.PoolTarget = min(g.Record.Pool, s.Slots-s.SlotsForeign)

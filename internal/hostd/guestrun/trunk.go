@@ -28,7 +28,7 @@ type vlanPort struct {
 // open makes a NIC that has just been plugged the guest's trunk.
 func (t *trunk) open(port string) (err error) {
 	t.close()
-	if t.link, err = vlan.Open(port, t.Record.VlanPrefix()); err != nil {
+	if t.link, err = vlan.Open(port, t.Record.VLANPrefix()); err != nil {
 		return err
 	}
 	return link.SetAlias(port, attachment.Alias(attachment.TrunkKey, attachment.Record{}))
@@ -55,7 +55,7 @@ func (t *trunk) add(key attachment.Key, r attachment.Record) (*hostdpb.NIC, erro
 		if err != nil {
 			return nil, err
 		}
-		v = vlanPort{id: id, port: vlan.PortName(t.Record.VlanPrefix(), id)}
+		v = vlanPort{id: id, port: vlan.PortName(t.Record.VLANPrefix(), id)}
 	}
 	v.record = r
 	if err := t.Tenant.Hold(t.owner(key), r); err != nil {
@@ -86,7 +86,7 @@ func (t *trunk) taken(id int) bool {
 	return false
 }
 
-func (t *trunk) mac(id int) string { return vlan.MAC(t.Record.MacPrefix(), id) }
+func (t *trunk) mac(id int) string { return vlan.MAC(t.Record.MACPrefix(), id) }
 
 // remove takes an attachment's VLAN away, and reports whether it had one.
 func (t *trunk) remove(key attachment.Key) bool {
@@ -122,7 +122,7 @@ func (t *trunk) delete(v vlanPort) error {
 // an owner was not finished. It may be tried again after an error.
 func (t *trunk) adopt(port, mac string) (err error) {
 	if t.link == nil {
-		if t.link, err = vlan.Open(port, t.Record.VlanPrefix()); err != nil {
+		if t.link, err = vlan.Open(port, t.Record.VLANPrefix()); err != nil {
 			return err
 		}
 	}

@@ -52,18 +52,23 @@ func (c *checksums) drops() (uint64, error) {
 // attachOwn has the frames of a guest's own NIC checked. If its TAP does not exist yet, followLinks
 // does it.
 func (c *checksums) attachOwn(tap string) error {
-	if err := c.attach(tap); !link.IsGone(err) {
-		return err
+	_, err := link.Find(tap)
+	if err == nil {
+		err = c.attach(tap)
 	}
-	return nil
+	if link.IsGone(err) {
+		return nil
+	}
+	return err
 }
 
 // detachOwn ends that.
 func (c *checksums) detachOwn(tap string) error {
-	if err := checksum.Detach(tap); !link.IsGone(err) {
-		return err
+	err := checksum.Detach(tap)
+	if link.IsGone(err) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // linksInterval is the time until followLinks follows again after an error.

@@ -180,11 +180,10 @@ func (p *Ports) Correct(port, mac string, r attachment.Record, alias string, mul
 // Disconnect takes a port away from its attachment and marks it as warm. It does as much
 // as it can.
 func (p *Ports) Disconnect(port, mac string) error {
-	err := bridge.Leave(port)
-	if link.IsGone(err) {
+	if _, err := link.Find(port); link.IsGone(err) {
 		return nil
 	}
-	return errors.Join(err, link.SetAlias(port, attachment.WarmAlias), p.setServices(port, nil), p.Policies.Disconnect(port), ratelimit.Clear(port), p.Guard(port, mac, nil, false, 0))
+	return errors.Join(bridge.Leave(port), link.SetAlias(port, attachment.WarmAlias), p.setServices(port, nil), p.Policies.Disconnect(port), ratelimit.Clear(port), p.Guard(port, mac, nil, false, 0))
 }
 
 // Check returns an error when a port is not up, not on the bridge, or may not send from

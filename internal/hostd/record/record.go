@@ -135,15 +135,15 @@ func (r Guest) Check() error {
 	return nil
 }
 
-// TapPrefix returns the prefix of the guest's TAPs: "u1n3-1" is the first NIC in slot 3
+// TAPPrefix returns the prefix of the guest's TAPs: "u1n3-1" is the first NIC in slot 3
 // of the guest with index 1. The index is in base 36.
-func (r Guest) TapPrefix() string { return "u" + strconv.FormatInt(int64(r.Index), 36) + "n" }
+func (r Guest) TAPPrefix() string { return "u" + strconv.FormatInt(int64(r.Index), 36) + "n" }
 
-// VlanPrefix returns the prefix of the ports of the guest's VLANs.
-func (r Guest) VlanPrefix() string { return "u" + strconv.FormatInt(int64(r.Index), 36) + "v" }
+// VLANPrefix returns the prefix of the ports of the guest's VLANs.
+func (r Guest) VLANPrefix() string { return "u" + strconv.FormatInt(int64(r.Index), 36) + "v" }
 
-// MacPrefix returns the prefix of the guest's MACs: locally administered, unicast.
-func (r Guest) MacPrefix() [3]byte {
+// MACPrefix returns the prefix of the guest's MACs: locally administered, unicast.
+func (r Guest) MACPrefix() [3]byte {
 	return [3]byte{0x0a, byte(r.Index >> 8), byte(r.Index)}
 }
 

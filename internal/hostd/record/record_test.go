@@ -88,9 +88,9 @@ func TestPrefixes(t *testing.T) {
 	taps, macs := map[string]bool{}, map[[3]byte]bool{}
 	for i := 1; i <= maxIndex; i++ {
 		r := Guest{Index: i}
-		taps[r.TapPrefix()], macs[r.MacPrefix()] = true, true
-		if len(r.TapPrefix()) > 4 {
-			t.Fatalf("index %d gives %s", i, r.TapPrefix())
+		taps[r.TAPPrefix()], macs[r.MACPrefix()] = true, true
+		if len(r.TAPPrefix()) > 4 {
+			t.Fatalf("index %d gives %s", i, r.TAPPrefix())
 		}
 	}
 	if len(taps) != maxIndex || len(macs) != maxIndex {

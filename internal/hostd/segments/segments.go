@@ -6,7 +6,7 @@
 // fraction of the segment from Reserve until nothing of it is left.
 //
 // Which slot an endpoint's NIC is plugged into belongs to package hotplug, passing
-// frames on to package reflector, and the limits of a tenant to package policy.
+// frames on to package reflector, and the limits of a tenant to package quota.
 package segments
 
 import (

@@ -3,7 +3,7 @@
 // performs the plugs that package hotplug decides.
 //
 // Shared memory exists as long as a guest has it. Directories, memory files and
-// virtiofsd belong to package share of netdev, the limits of a tenant to package policy.
+// virtiofsd belong to package share of netdev, the limits of a tenant to package quota.
 package shares
 
 import (

@@ -18,7 +18,7 @@ import (
 	"unnest/internal/netdev/ratelimit"
 )
 
-// Tenant is the network that several guests share: its policy, its attachments, and the
+// Tenant is the network that several guests share: its quotas, its attachments, and the
 // owner of each address.
 type Tenant struct {
 	quota.Tenant                              // as the daemon made it; what a reload can change is in now
@@ -27,13 +27,13 @@ type Tenant struct {
 
 	mu    sync.Mutex
 	pool  *ipam.Pool
-	owned map[string]int64 // attachments, as guest.owner names them, with the bytes of their queues
+	owned map[string]int64 // attachments, as record.Guest.Owner names them, with the bytes of their queues
 }
 
-// Change gives the tenant a later policy of the same name.
+// Change gives the tenant later quotas of the same name.
 func (t *Tenant) Change(p quota.Tenant) { t.changed.Store(&p) }
 
-// Now returns the tenant's present policy.
+// Now returns the tenant's present quotas.
 func (t *Tenant) Now() quota.Tenant {
 	if p := t.changed.Load(); p != nil {
 		return *p
