@@ -10,14 +10,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/image"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	defer stop()
-	b := guest.Builder{Cache: guest.CacheDir(), Progress: func(step string) { _, _ = fmt.Fprintln(os.Stdout, step) }}
-	if _, err := b.Root(ctx, guest.DefaultRecipe()); err != nil {
+	b := image.Builder{Cache: image.CacheDir(), Progress: func(step string) { _, _ = fmt.Fprintln(os.Stdout, step) }}
+	if _, err := b.Root(ctx, image.DefaultRecipe()); err != nil {
 		fmt.Fprintln(os.Stderr, "unpack:", err)
 		os.Exit(1)
 	}

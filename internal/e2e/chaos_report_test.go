@@ -15,6 +15,7 @@ import (
 
 	"unnest/internal/measure/machines/machine"
 	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/image"
 )
 
 // chaosFound says what earlier runs have found.
@@ -92,7 +93,7 @@ func (c *chaos) facts() [][2]string {
 	c.check(err)
 	revision, err := exec.Command("git", "describe", "--always", "--dirty", "--abbrev=12").Output()
 	c.check(err)
-	qemu, err := exec.Command(guest.AMD64.QEMU(), "--version").Output()
+	qemu, err := exec.Command(guest.QEMU(image.AMD64), "--version").Output()
 	c.check(err)
 	version, _, _ := strings.Cut(string(qemu), "\n")
 	g := c.guests[0]

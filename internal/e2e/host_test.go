@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/image"
 )
 
 // releasePackages are what a guest and its container need of a host.
@@ -33,8 +33,8 @@ done
 		t.Fatal(err)
 	}
 	begin := time.Now()
-	out := mustRun(t, filepath.Join(root, "hack/host"), "--share", filepath.Dir(unnest), "--share", guest.CacheDir(), "--with", releasePackages,
-		"trixie", "env", "UNNEST_CACHE="+guest.CacheDir(), "bash", "-c", script, "_", unnest)
+	out := mustRun(t, filepath.Join(root, "hack/host"), "--share", filepath.Dir(unnest), "--share", image.CacheDir(), "--with", releasePackages,
+		"trixie", "env", "UNNEST_CACHE="+image.CacheDir(), "bash", "-c", script, "_", unnest)
 	t.Logf("%.0f s", time.Since(begin).Seconds())
 	if want := "release 13\nqemu 10\n" + strings.Repeat("driver of eth0: virtio_net\n", 2); out != want {
 		t.Errorf("got\n%s\nwant\n%s", out, want)

@@ -4,7 +4,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/image"
 )
 
 // toolPackages are the Debian packages of the servers and clients that the localhost cases
@@ -15,17 +15,17 @@ var toolPackages = []string{"curl", "memcached", "nginx-light", "postgresql-15",
 const toolPath = "PATH=/usr/lib/postgresql/15/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // toolsImage builds a guest image with these tools and our CNI plugins.
-func toolsImage(t *testing.T, binaries string) guest.Image {
+func toolsImage(t *testing.T, binaries string) image.Image {
 	t.Helper()
-	b := guest.Builder{
-		Cache: guest.CacheDir(),
+	b := image.Builder{
+		Cache: image.CacheDir(),
 		Files: map[string]string{
 			"/usr/lib/cni/brfusion": filepath.Join(binaries, "unnest-cni"),
 			"/usr/lib/cni/hostlo":   filepath.Join(binaries, "unnest-cni"),
 		},
 		Progress: func(step string) { t.Log(step) },
 	}
-	image, err := b.Build(t.Context(), guest.DefaultRecipe().With(toolPackages...))
+	image, err := b.Build(t.Context(), image.DefaultRecipe().With(toolPackages...))
 	if err != nil {
 		t.Fatal(err)
 	}

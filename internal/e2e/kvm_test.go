@@ -17,6 +17,7 @@ import (
 
 	"unnest/internal/testbed/fleet"
 	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/image"
 	"unnest/internal/testbed/lab"
 	"unnest/internal/testbed/place"
 )
@@ -48,9 +49,9 @@ done
 func TestOnKVM(t *testing.T) {
 	n := newNodes(t, nil)
 	inner := n.image
-	b := guest.Builder{Cache: guest.CacheDir(), Progress: func(step string) { t.Log(step) }}
+	b := image.Builder{Cache: image.CacheDir(), Progress: func(step string) { t.Log(step) }}
 	var err error
-	n.image, err = b.Build(t.Context(), guest.HypervisorRecipe().With(kvmHostPackages...))
+	n.image, err = b.Build(t.Context(), image.HypervisorRecipe().With(kvmHostPackages...))
 	n.check(err)
 	h := n.boot(fleet.Options{Name: "host", VCPUs: 2, Memory: 5 << 30, Export: n.exportTo(inner), Nested: &inner})
 	h.run(setUpHost)
@@ -104,7 +105,7 @@ func pollCommand() string {
 // exportTo returns a directory with what a guest needs to be a host: our binaries, these tests
 // and those of two other packages, and the image of the inner guests without its root file
 // system.
-func (n *nodes) exportTo(inner guest.Image) string {
+func (n *nodes) exportTo(inner image.Image) string {
 	n.t.Helper()
 	export := n.t.TempDir()
 	bin, cache := filepath.Join(export, "bin"), filepath.Join(export, "cache", filepath.Base(filepath.Dir(inner.Root)))

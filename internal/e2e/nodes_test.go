@@ -23,6 +23,7 @@ import (
 	"unnest/internal/measure/machines/guestimage"
 	"unnest/internal/testbed/fleet"
 	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/image"
 	"unnest/internal/testbed/lab"
 	"unnest/internal/testbed/place"
 )
@@ -33,7 +34,7 @@ type nodes struct {
 	t        *testing.T
 	fleet    *fleet.Fleet
 	binaries string // directory
-	image    guest.Image
+	image    image.Image
 	cold     bool // boot all guests, restore none
 }
 

@@ -12,10 +12,11 @@ import (
 
 	"unnest/internal/testbed/fleet"
 	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/image"
 )
 
 func (n *nodes) snapshots() *guest.Snapshots {
-	return &guest.Snapshots{Cache: guest.CacheDir(), Progress: func(step string) { n.t.Log(step) }}
+	return &guest.Snapshots{Cache: image.CacheDir(), Progress: func(step string) { n.t.Log(step) }}
 }
 
 // clockAhead returns how far the guest's clock is ahead of the host's: of several answers, that
@@ -71,7 +72,7 @@ func TestRestoredGuests(t *testing.T) {
 			t.Errorf("%s was not restored: %v", m.Name, m.NotRestored)
 		}
 		m.wantClock()
-		container := strings.TrimSpace(m.run("nerdctl run --detach --net none " + image + " true"))
+		container := strings.TrimSpace(m.run("nerdctl run --detach --net none " + containerImage + " true"))
 		lines := append(strings.Split(strings.TrimSpace(m.run(identityScript)), "\n"), container)
 		if len(lines) < 14 || lines[0] != m.Name {
 			t.Errorf("%s: its identity is %q", m.Name, lines)

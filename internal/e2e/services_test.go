@@ -104,7 +104,7 @@ func hostPort(t *testing.T, m *node) {
 			{"type": "portmap", "capabilities": map[string]bool{"portMappings": true}},
 		},
 	})
-	m.run("nerdctl run --detach --name web --network ports --publish 8088:8080 " + image +
+	m.run("nerdctl run --detach --name web --network ports --publish 8088:8080 " + containerImage +
 		" sh -c 'echo from the pod >/tmp/index.html; exec busybox httpd -f -v -p 8080 -h /tmp'")
 	// The server may not listen yet.
 	out := mustRun(t, "nsenter", "--net="+n.fleet.Lab.ClientNS(), "curl", "-sS", "--max-time", "60", "--retry", "60", "--retry-delay", "1", "--retry-connrefused", "http://"+m.TenantIP+":8088/")
@@ -117,11 +117,11 @@ func hostPort(t *testing.T, m *node) {
 		"--publish 8089:8080": "publish host port 8089",
 		"--ip 10.202.0.9":     "get address 10.202.0.9 from the host daemon",
 	} {
-		if out, err := m.try("nerdctl run --rm --network brfusion "+option+" "+image+" true", ""); err == nil || !strings.Contains(out+err.Error(), want) {
+		if out, err := m.try("nerdctl run --rm --network brfusion "+option+" "+containerImage+" true", ""); err == nil || !strings.Contains(out+err.Error(), want) {
 			t.Errorf("%s: got %s, %v, want %q", option, out, err, want)
 		}
 	}
-	if out := m.run("nerdctl run --rm --network brfusion --ip 10.201.77.7 " + image + " busybox ip -o -4 addr show eth0"); !strings.Contains(out, "10.201.77.7/16") {
+	if out := m.run("nerdctl run --rm --network brfusion --ip 10.201.77.7 " + containerImage + " busybox ip -o -4 addr show eth0"); !strings.Contains(out, "10.201.77.7/16") {
 		t.Errorf("with --ip 10.201.77.7, eth0 is %s", out)
 	}
 }

@@ -24,7 +24,7 @@ import (
 
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/rundir"
-	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/image"
 	"unnest/internal/testbed/lab"
 )
 
@@ -70,7 +70,7 @@ func writeKnownHosts(t *testing.T, home string, lines ...string) {
 
 // inNamespace returns a command that runs args in a network namespace and with a home directory.
 func inNamespace(path, home string, args ...string) []string {
-	return append([]string{"env", "HOME=" + home, "UNNEST_CACHE=" + guest.CacheDir(), "nsenter", "--net=" + path}, args...)
+	return append([]string{"env", "HOME=" + home, "UNNEST_CACHE=" + image.CacheDir(), "nsenter", "--net=" + path}, args...)
 }
 
 // sshAddress is the address of the test's sshd, in its network namespace.
@@ -173,8 +173,8 @@ func TestSuitesSSH(t *testing.T) {
 	writeKnownHosts(t, home, knownhosts.Line([]string{knownhosts.Normalize(sshAddress)}, keys[1]))
 	before := workOnHost(t)
 	// The namespace of the server cannot download packages.
-	b := guest.Builder{Cache: guest.CacheDir()}
-	if _, err := b.Root(t.Context(), guest.SuiteRecipe([]string{"sysbench"})); err != nil {
+	b := image.Builder{Cache: image.CacheDir()}
+	if _, err := b.Root(t.Context(), image.SuiteRecipe([]string{"sysbench"})); err != nil {
 		t.Fatal(err)
 	}
 	const remote = "{name: remote, stack: ssh, host: 'ssh://root@" + sshAddress + "'}"

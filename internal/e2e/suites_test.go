@@ -17,7 +17,7 @@ import (
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/rundir"
 	"unnest/internal/measure/suite"
-	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/image"
 	"unnest/internal/testbed/lab"
 )
 
@@ -161,7 +161,7 @@ func assertWorkGone(t *testing.T, labs []string) {
 	t.Helper()
 	for _, name := range labs {
 		for _, pattern := range []string{
-			filepath.Join(guest.CacheDir(), "*"+name+"*"), "/sys/fs/cgroup/*" + name + "*", "/sys/fs/cgroup/*/*" + name + "*", "/run/netns/*" + name + "*",
+			filepath.Join(image.CacheDir(), "*"+name+"*"), "/sys/fs/cgroup/*" + name + "*", "/sys/fs/cgroup/*/*" + name + "*", "/run/netns/*" + name + "*",
 		} {
 			if left, err := filepath.Glob(pattern); err != nil || len(left) > 0 {
 				t.Errorf("left of lab %s: %v, %v", name, left, err)

@@ -9,7 +9,7 @@ import (
 
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/rundir"
-	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/image"
 )
 
 // tradeOnce measures each configuration once.
@@ -47,8 +47,8 @@ configurations:
 // The same in containers of a host behind SSH, loaded in the container and from this host.
 func TestTradeSSH(t *testing.T) {
 	unnest := unnestBinary(t)
-	builder := guest.Builder{Cache: guest.CacheDir()} // the network of the run has no way out to Debian
-	if _, err := builder.Root(t.Context(), guest.SuiteRecipe([]string{"default-jre-headless"})); err != nil {
+	builder := image.Builder{Cache: image.CacheDir()} // the network of the run has no way out to Debian
+	if _, err := builder.Root(t.Context(), image.SuiteRecipe([]string{"default-jre-headless"})); err != nil {
 		t.Fatal(err)
 	}
 	bench, options := guestOverSSH(t, unnest, "--memory", "2048")

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"unnest/internal/testbed/fleet"
-	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/image"
 )
 
 // hostScript installs the daemon with its unit, and makes systemd the first process of the
@@ -73,7 +73,7 @@ func bootHost(t *testing.T) *node {
 	n := newNodes(t, nil)
 	n.killDaemon() // it would restrict the export, which passes files to the guest here
 	var err error
-	n.image, err = (&guest.Builder{Cache: guest.CacheDir()}).Build(t.Context(), guest.HypervisorRecipe())
+	n.image, err = (&image.Builder{Cache: image.CacheDir()}).Build(t.Context(), image.HypervisorRecipe())
 	n.check(err)
 	tests := goBuild(t, "daemon.test", "test", "-trimpath", "-c", "unnest/internal/hostd/daemon")
 	shared := filepath.Dir(tests)

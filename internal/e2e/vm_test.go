@@ -21,7 +21,7 @@ func TestBrFusionAcrossGuests(t *testing.T) {
 	for _, node := range []string{"node1", "node2"} {
 		before[node] = mustRun(t, unnest, "vm", "ssh", node, "ls", "/sys/class/net")
 		mustRun(t, unnest, "vm", "ssh", node, "/etc/unnest/engine")
-		mustRun(t, unnest, "vm", "ssh", node, "nerdctl", "run", "--detach", "--network", "brfusion", "--name", "web", image,
+		mustRun(t, unnest, "vm", "ssh", node, "nerdctl", "run", "--detach", "--network", "brfusion", "--name", "web", containerImage,
 			"sh", "-c", "echo hello from "+node+" >/tmp/index.html; exec busybox httpd -f -p 8080 -h /tmp")
 	}
 	for client, server := range map[string]string{"node1": "node2", "node2": "node1"} {
@@ -45,7 +45,7 @@ func TestBrFusionAcrossGuests(t *testing.T) {
 	}
 }
 
-const image = "localhost/unnest/tools:1"
+const containerImage = "localhost/unnest/tools:1"
 
 // mustRun runs a command, which must succeed, and returns its standard output.
 func mustRun(t *testing.T, args ...string) string {

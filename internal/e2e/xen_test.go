@@ -18,6 +18,7 @@ import (
 	"unnest/internal/measure/rundir"
 	"unnest/internal/testbed/fleet"
 	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/image"
 	"unnest/internal/testbed/place"
 	"unnest/internal/testbed/xen"
 )
@@ -224,11 +225,11 @@ func xenHost(t *testing.T, unnest string) (in *place.SSH, enter []string, option
 	t.Helper()
 	n := newNodes(t, nil)
 	var err error
-	builder := &guest.Builder{Cache: guest.CacheDir(), Progress: func(step string) { t.Log(step) }}
-	for _, recipe := range []guest.Recipe{ // of the studies
-		guest.DefaultRecipe(), guest.DefaultRecipe().With("apache2-bin"), guest.SuiteRecipe([]string{"sysbench"}).Emulated(),
+	builder := &image.Builder{Cache: image.CacheDir(), Progress: func(step string) { t.Log(step) }}
+	for _, recipe := range []image.Recipe{ // of the studies
+		image.DefaultRecipe(), image.DefaultRecipe().With("apache2-bin"), image.SuiteRecipe([]string{"sysbench"}).Emulated(),
 	} {
-		for _, r := range []guest.Recipe{recipe, recipe.Xen()} { // of the load generators, and of the domains
+		for _, r := range []image.Recipe{recipe, recipe.Xen()} { // of the load generators, and of the domains
 			_, err = builder.Root(t.Context(), r)
 			n.check(err)
 		}

@@ -15,7 +15,7 @@ import (
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
 	"unnest/internal/measure/machines/thishost"
-	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/image"
 	"unnest/internal/testbed/lab"
 )
 
@@ -61,26 +61,26 @@ within the last hour, stays.`,
 
 func run(ctx context.Context, o Options) error {
 	labs, err := lab.Clean(ctx, o.DryRun)
-	work, workErr := thishost.CleanWork(guest.CacheDir(), o.DryRun)
+	work, workErr := thishost.CleanWork(image.CacheDir(), o.DryRun)
 	pruned, pruneErr := prune(ctx, o)
 	return errors.Join(err, workErr, pruneErr, list(o, labs, work, pruned), cacheLine(ctx, o))
 }
 
 // prune removes from the cache what it has too much, or all.
-func prune(ctx context.Context, o Options) ([]guest.Entry, error) {
-	limit, err := guest.Limit()
+func prune(ctx context.Context, o Options) ([]image.Entry, error) {
+	limit, err := image.Limit()
 	if err != nil {
 		return nil, err
 	}
 	if o.Cache {
 		limit = 0
 	}
-	return guest.Prune(ctx, guest.CacheDir(), limit, o.DryRun)
+	return image.Prune(ctx, image.CacheDir(), limit, o.DryRun)
 }
 
 // cacheLine prints how large the cache is.
 func cacheLine(ctx context.Context, o Options) error {
-	all, err := guest.Entries(ctx, guest.CacheDir())
+	all, err := image.Entries(ctx, image.CacheDir())
 	if err != nil || len(all) == 0 {
 		return err
 	}
@@ -91,14 +91,14 @@ func cacheLine(ctx context.Context, o Options) error {
 			used += e.Size
 		}
 	}
-	_, err = fmt.Fprintf(o.Streams.Err, "the cache %s has %s, of which %s are in use or were within the last hour\n", guest.CacheDir(), gigabytes(size), gigabytes(used))
+	_, err = fmt.Fprintf(o.Streams.Err, "the cache %s has %s, of which %s are in use or were within the last hour\n", image.CacheDir(), gigabytes(size), gigabytes(used))
 	return err
 }
 
 func gigabytes(n int64) string { return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30)) }
 
 // list prints what was removed, or would be.
-func list(o Options, labs, work []string, cache []guest.Entry) error {
+func list(o Options, labs, work []string, cache []image.Entry) error {
 	verb := "removed"
 	if o.DryRun {
 		verb = "would remove"

@@ -13,7 +13,7 @@ import (
 
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
-	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/image"
 )
 
 // execute runs "unnest clean" with args and returns what it prints.
@@ -51,12 +51,12 @@ func TestList(t *testing.T) {
 	for _, tt := range []struct {
 		dryRun     bool
 		labs, work []string
-		cache      []guest.Entry
+		cache      []image.Entry
 		want       string
 	}{
 		{false, nil, nil, nil, "nothing to remove\n"},
 		{false, []string{"/run/unnest/run-a"}, []string{"/cache/work-run-a"}, nil, "removed lab /run/unnest/run-a with its processes and network namespaces\nremoved work directory /cache/work-run-a with its control groups\n"},
-		{true, nil, nil, []guest.Entry{{Path: "/cache/image-a", Size: 5 << 28, Used: time.Date(2026, 3, 14, 9, 26, 53, 0, time.UTC)}},
+		{true, nil, nil, []image.Entry{{Path: "/cache/image-a", Size: 5 << 28, Used: time.Date(2026, 3, 14, 9, 26, 53, 0, time.UTC)}},
 			"would remove /cache/image-a from the cache, 1.2 GiB, used last on 2026-03-14 09:26:53\n"},
 		{true, []string{"/run/unnest/run-a"}, nil, nil, "would remove lab /run/unnest/run-a with its processes and network namespaces\n"},
 	} {

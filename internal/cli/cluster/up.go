@@ -13,6 +13,7 @@ import (
 	"unnest/internal/measure/machines/guestimage"
 	"unnest/internal/testbed/cluster"
 	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/image"
 )
 
 // maxNodes is the largest number of nodes: each takes a gigabyte of memory and more.
@@ -98,7 +99,7 @@ func up(ctx context.Context, streams terminal.Streams, o upOptions) error {
 	}
 	o.Accel, o.Memory, o.Unnest = accel.Accel, int64(o.memory)<<20, filepath.Join(binaries, "unnest")
 	if !o.cold {
-		o.Snapshots = &guest.Snapshots{Cache: guest.CacheDir(), Progress: o.Progress}
+		o.Snapshots = &guest.Snapshots{Cache: image.CacheDir(), Progress: o.Progress}
 	}
 	c, err := cluster.Up(ctx, o.Options)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
 	"unnest/internal/testbed/doctor"
-	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/image"
 )
 
 // Options are what the command line asks for.
@@ -45,7 +45,7 @@ With --noise, the command instead measures for a minute what else runs on this m
 and says what differences an experiment can show on it.`,
 		Args: usage.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			opts.Probes = doctor.System(guest.CacheDir())
+			opts.Probes = doctor.System(image.CacheDir())
 			return runF(cmd.Context(), opts)
 		},
 	}

@@ -16,6 +16,7 @@ import (
 	"unnest/internal/measure/machines/guestimage"
 	"unnest/internal/testbed/fleet"
 	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/image"
 	"unnest/internal/testbed/lab"
 )
 
@@ -93,7 +94,7 @@ func up(ctx context.Context, streams terminal.Streams, o upOptions) (err error) 
 		return err
 	}
 	report := func(step string) { fmt.Fprintln(streams.Err, step) }
-	image, err := guestimage.Build(ctx, binaries, report)
+	built, err := guestimage.Build(ctx, binaries, report)
 	if err != nil {
 		return err
 	}
@@ -105,12 +106,12 @@ func up(ctx context.Context, streams terminal.Streams, o upOptions) (err error) 
 	f.Progress = report
 	var snapshots *guest.Snapshots
 	if !o.cold {
-		snapshots = &guest.Snapshots{Cache: guest.CacheDir(), Progress: report}
+		snapshots = &guest.Snapshots{Cache: image.CacheDir(), Progress: report}
 	}
 	var guests []fleet.Options
 	for _, name := range o.names {
 		guests = append(guests, fleet.Options{
-			Name: name, Image: image, Accel: accel.Accel, VCPUs: o.vcpus, Memory: int64(o.memory) << 20, Slots: o.slots, Pool: o.pool,
+			Name: name, Image: built, Accel: accel.Accel, VCPUs: o.vcpus, Memory: int64(o.memory) << 20, Slots: o.slots, Pool: o.pool,
 			Shares: o.shares, VHostPoll: o.poll, Snapshots: snapshots,
 		})
 	}

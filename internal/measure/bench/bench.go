@@ -16,7 +16,7 @@ import (
 	"unnest/internal/measure/machines"
 	"unnest/internal/measure/machines/thishost"
 	"unnest/internal/measure/stack"
-	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/image"
 )
 
 // Running is an experiment that is up.
@@ -36,7 +36,7 @@ func Up(ctx context.Context, spec *experiment.Spec, o machines.Options) (_ Runni
 	if err != nil {
 		return nil, err
 	}
-	if _, err := thishost.CleanWork(guest.CacheDir(), false); err != nil {
+	if _, err := thishost.CleanWork(image.CacheDir(), false); err != nil {
 		return nil, err
 	}
 	defer func() {

@@ -12,6 +12,7 @@ import (
 	"unnest/internal/measure/stack"
 	"unnest/internal/testbed/fleet"
 	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/image"
 	"unnest/internal/testbed/place"
 )
 
@@ -30,7 +31,7 @@ func (b *Set) launch(ctx context.Context, c stack.Configuration, n Needs) (*flee
 		o.Snapshots = b.Snapshots()
 	}
 	if image, ok := b.Images.Foreign[c.Architecture()]; ok {
-		choice, err := image.Arch.ChooseAccel(guest.AccelAuto)
+		choice, err := guest.ChooseAccelFor(image.Arch, guest.AccelAuto)
 		if err != nil {
 			return nil, err
 		}
@@ -166,7 +167,7 @@ func newGuest(ctx context.Context, f *fleet.Fleet, n *fleet.Node, died func() er
 		StartEngine: func(ctx context.Context) error { return f.StartEngine(ctx, n, in) },
 		StartContainer: func(ctx context.Context, name string, options ...string) (place.Place, error) {
 			args := append([]string{machine.Engine, "run", "--detach", "--name", name}, options...)
-			if err := place.Run(ctx, in, append(args, guest.ContainerImage)...); err != nil {
+			if err := place.Run(ctx, in, append(args, image.ContainerImage)...); err != nil {
 				return nil, err
 			}
 			return place.Container{Place: inside, Engine: machine.Engine, Name: name}, nil

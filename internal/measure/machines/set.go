@@ -21,6 +21,7 @@ import (
 	"unnest/internal/measure/stack"
 	"unnest/internal/testbed/fleet"
 	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/image"
 	"unnest/internal/testbed/lab"
 	"unnest/internal/testbed/place"
 )
@@ -97,7 +98,7 @@ func (b *Set) WhileAlive(ctx context.Context) (context.Context, context.CancelFu
 
 // Enter enters the root directory of the guests in a network namespace of this host, with the files of a
 // builder. The name distinguishes the hosts of a run. Down leaves it.
-func (b *Set) Enter(ctx context.Context, netns, name string, builder guest.Builder) (*thishost.Host, error) {
+func (b *Set) Enter(ctx context.Context, netns, name string, builder image.Builder) (*thishost.Host, error) {
 	h, err := thishost.New(ctx, b.Lab, netns, name, builder, b.Images.Recipe)
 	if err == nil {
 		b.entered = append(b.entered, h)

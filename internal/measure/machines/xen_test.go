@@ -8,6 +8,7 @@ import (
 	"unnest/internal/measure/machines/guestimage"
 	"unnest/internal/measure/stack"
 	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/image"
 	"unnest/internal/testbed/xen"
 )
 
@@ -32,7 +33,7 @@ func TestXenOptions(t *testing.T) {
 		"emulated hardware virtualization": {"  - {name: PV, stack: xen-pv}\n  - {name: HVM, stack: xen-hvm}\n", sysbenchCases, 2, guest.TCG, 1},
 		"emulated, PV only":                {"  - {name: PV, stack: xen-pv}\n  - {name: PVH, stack: xen-pvh, host: \"ssh://x\"}\n", sysbenchCases, 1, guest.TCG, 4},
 	} {
-		b := &Set{Spec: benchtest.XenSpec(t, test.configurations, test.cases), Images: guestimage.Images{Xen: guest.Image{Digest: "x"}}, Options: Options{Accel: test.accel}}
+		b := &Set{Spec: benchtest.XenSpec(t, test.configurations, test.cases), Images: guestimage.Images{Xen: image.Image{Digest: "x"}}, Options: Options{Accel: test.accel}}
 		o, err := b.xenOptions()
 		if want := guest.XenMemory + test.domains*(512<<20+xenOverhead); err != nil || o.Memory != want || o.VCPUs != test.processors || o.Image.Digest != "x" {
 			t.Errorf("%s: got %d bytes, %d vCPUs, %v; want %d bytes", name, o.Memory, o.VCPUs, err, want)

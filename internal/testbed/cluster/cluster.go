@@ -17,6 +17,7 @@ import (
 
 	"unnest/internal/testbed/fleet"
 	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/image"
 	"unnest/internal/testbed/lab"
 )
 
@@ -33,7 +34,7 @@ const (
 type Options struct {
 	Programs  string      // directory of the programs of Kubernetes and etcd
 	Unnest    string      // path of the binary unnest
-	Image     guest.Image // of the nodes; see BuildImage
+	Image     image.Image // of the nodes; see BuildImage
 	Accel     guest.Accel
 	Nodes     int
 	VCPUs     int

@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/image"
 	"unnest/internal/testbed/oci"
 	"unnest/internal/testbed/rootdir"
 )
@@ -58,9 +58,9 @@ func FindPrograms(dir string) (string, error) {
 
 // BuildImage returns the guest image of nodes. binaries is the directory with our binaries,
 // programs that with the programs of Kubernetes; step is called with each step of the build.
-func BuildImage(ctx context.Context, binaries, programs string, step func(string)) (guest.Image, error) {
-	b := guest.Builder{
-		Cache: guest.CacheDir(), Progress: step, Contents: map[string][]byte{},
+func BuildImage(ctx context.Context, binaries, programs string, step func(string)) (image.Image, error) {
+	b := image.Builder{
+		Cache: image.CacheDir(), Progress: step, Contents: map[string][]byte{},
 		Files: map[string]string{
 			"/usr/local/bin/nerdctl":    filepath.Join(binaries, "nerdctl"),
 			"/usr/lib/cni/brfusion":     filepath.Join(binaries, "unnest-cni"),
@@ -71,23 +71,23 @@ func BuildImage(ctx context.Context, binaries, programs string, step func(string
 	for name, path := range nodePaths {
 		content, err := nodeFiles.ReadFile(name)
 		if err != nil {
-			return guest.Image{}, err
+			return image.Image{}, err
 		}
 		b.Contents[path] = content
 	}
-	recipe := guest.DefaultRecipe().With(nodePackages...).WithDrives()
+	recipe := image.DefaultRecipe().With(nodePackages...).WithDrives()
 	root, err := b.Root(ctx, recipe)
 	if err != nil {
-		return guest.Image{}, err
+		return image.Image{}, err
 	}
 	busybox, err := rootdir.Dir(root).ReadFile("bin/busybox")
 	if err != nil {
-		return guest.Image{}, fmt.Errorf("make images of pods: %w", err)
+		return image.Image{}, fmt.Errorf("make images of pods: %w", err)
 	}
 	for _, i := range podImages(busybox) {
 		var archive bytes.Buffer
 		if err := i.Write(&archive); err != nil {
-			return guest.Image{}, err
+			return image.Image{}, err
 		}
 		b.Contents["/usr/share/unnest/kubernetes/"+filepath.Base(i.Name)+".tar"] = archive.Bytes()
 	}
@@ -109,7 +109,7 @@ func podImages(busybox []byte) []oci.Image {
 	// The pause container keeps the namespaces of a pod.
 	pause := []string{"/bin/busybox", "sleep", "infinity"}
 	return []oci.Image{
-		{Name: pauseImage, Arch: string(guest.AMD64), Files: files, Entrypoint: pause},
-		{Name: ToolsImage, Arch: string(guest.AMD64), Files: files, Links: links, Entrypoint: pause},
+		{Name: pauseImage, Arch: string(image.AMD64), Files: files, Entrypoint: pause},
+		{Name: ToolsImage, Arch: string(image.AMD64), Files: files, Links: links, Entrypoint: pause},
 	}
 }

@@ -145,6 +145,14 @@ func TestExamine(t *testing.T) {
 		}, []Check{
 			{"accelerator", Limited, "tcg: no hardware", "as root: modprobe kvm_intel (or kvm_amd); if that fails, enable virtualization in the firmware; on a virtual machine, enable nested virtualization on its host", false},
 			{"nested virtualization", Limited, "tcg emulates svm: an L2 guest works, but slowly", "see accelerator", false}}},
+		{"tcg of QEMU 10", func(p *Probes) {
+			p.Accel = tcg
+			p.Output = func(context.Context, string, ...string) (string, error) { return "QEMU emulator version 10.0.13 (Debian)", nil }
+		}, []Check{
+			{"accelerator", Limited, "tcg: no hardware", "enable virtualization in the firmware; on a virtual machine, enable nested virtualization on its host", false},
+			{"nested virtualization", Limited, "tcg emulates svm: an L2 guest works, but slowly", "see accelerator", false},
+			{"xen domains", Limited, "in a Xen host emulated by this QEMU, PVH and HVM domains power off at boot; PV domains run",
+				"for these, use Debian 12's QEMU 7.2, or a Xen host of yours over SSH", false}}},
 		{"tcg in spite of /dev/kvm", func(p *Probes) { p.Accel = tcg }, []Check{
 			{"accelerator", Limited, "tcg: no hardware", "enable virtualization in the firmware; on a virtual machine, enable nested virtualization on its host", false},
 			{"nested virtualization", Limited, "tcg emulates svm: an L2 guest works, but slowly", "see accelerator", false}}},

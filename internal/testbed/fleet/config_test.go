@@ -17,6 +17,7 @@ import (
 	"unnest/internal/hostd/quota"
 	"unnest/internal/hostd/record"
 	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/image"
 	"unnest/internal/testbed/lab"
 )
 
@@ -160,7 +161,7 @@ func TestConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := Options{Name: "node1", Image: guest.Image{Root: "/cache/root.ext4"}, Accel: guest.TCG, VCPUs: 2, Memory: 1 << 30, Slots: 8}
+	o := Options{Name: "node1", Image: image.Image{Root: "/cache/root.ext4"}, Accel: guest.TCG, VCPUs: 2, Memory: 1 << 30, Slots: 8}
 	p := addressesOf(3)
 	c, err := f.config(o, p, credentials, "/state/node1")
 	if err != nil {
@@ -203,7 +204,7 @@ func TestConfig(t *testing.T) {
 // A guest for which the VMM vouches has no credentials in its files, has a drive also when it
 // is frozen, and is enrolled without a certificate.
 func TestVouched(t *testing.T) {
-	f, o := openFleet(t), Options{Name: "node1", Image: guest.Image{Root: "/cache/root.ext4"}, Accel: guest.TCG, VCPUs: 1, Memory: 1 << 30, Vouched: true}
+	f, o := openFleet(t), Options{Name: "node1", Image: image.Image{Root: "/cache/root.ext4"}, Accel: guest.TCG, VCPUs: 1, Memory: 1 << 30, Vouched: true}
 	c, err := f.config(o, addressesOf(3), identity.Credentials{}, "/state/node1")
 	if err != nil || !c.CredentialDrive {
 		t.Fatalf("got %+v, %v", c, err)

@@ -26,6 +26,7 @@ import (
 	"unnest/internal/hostapi/identity"
 	"unnest/internal/hostd/quota"
 	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/image"
 	"unnest/internal/testbed/lab"
 )
 
@@ -118,7 +119,7 @@ func readOrCreate(path string, content func() ([]byte, error)) ([]byte, error) {
 // Options describe a guest to launch.
 type Options struct {
 	Name   string
-	Image  guest.Image
+	Image  image.Image
 	Accel  guest.Accel
 	VCPUs  int
 	Memory int64 // bytes
@@ -145,7 +146,7 @@ type Options struct {
 	Nesting bool
 	// Nested is the image of the guest that LaunchNested can run in this one. Image must
 	// have a hypervisor then (guest.HypervisorRecipe). Nil: none.
-	Nested *guest.Image
+	Nested *image.Image
 }
 
 // Extras are what a guest has beyond others.

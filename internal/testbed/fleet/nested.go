@@ -9,6 +9,7 @@ import (
 
 	"unnest/internal/hostapi/identity"
 	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/image"
 	"unnest/internal/testbed/lab"
 	"unnest/internal/testbed/place"
 )
@@ -76,7 +77,7 @@ func checkNested(parent *Node, saved nodeState, o Options) error {
 	switch {
 	case saved.Nested == nil:
 		return errors.New("it was launched without an image of an inner guest: set Options.Nested")
-	case o.Image != guest.Image{} && o.Image != *saved.Nested:
+	case o.Image != image.Image{} && o.Image != *saved.Nested:
 		return fmt.Errorf("image %s: %s has the inner image %s", o.Image.Digest, parent.Name, saved.Nested.Digest)
 	case o.Nested != nil:
 		return errors.New("a guest in a guest cannot run guests")
@@ -84,13 +85,13 @@ func checkNested(parent *Node, saved nodeState, o Options) error {
 	return nil
 }
 
-func (f *Fleet) startNested(ctx context.Context, parent *Node, image guest.Image, o Options, in place.Place) (*Nested, error) {
+func (f *Fleet) startNested(ctx context.Context, parent *Node, inner image.Image, o Options, in place.Place) (*Nested, error) {
 	dir := filepath.Join(parent.Dir, nestedDir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("launch guest %s: %w", o.Name, err)
 	}
 	p := addressesOf(parent.Index)
-	o.Image = image
+	o.Image = inner
 	config, err := f.nestedConfig(o, p, dir)
 	if err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 
 	"unnest/internal/hostd/record"
 	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/image"
 	"unnest/internal/testbed/lab"
 	"unnest/internal/testbed/place"
 )
@@ -21,7 +22,7 @@ import (
 func TestStateNested(t *testing.T) {
 	f := openFleet(t)
 	n := newNode(t, f)
-	inner := guest.Image{Digest: "abc", Kernel: "/cache/vmlinux", Root: "/cache/root.ext4"}
+	inner := image.Image{Digest: "abc", Kernel: "/cache/vmlinux", Root: "/cache/root.ext4"}
 	if err := n.save(f.Lab.Dir, Options{Nested: &inner}, issued); err != nil {
 		t.Fatal(err)
 	}
@@ -51,11 +52,11 @@ func TestConfigNested(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	inner := guest.Image{Kernel: "/k", Initrd: "/i", Root: "/r"}
+	inner := image.Image{Kernel: "/k", Initrd: "/i", Root: "/r"}
 	tests := []struct {
 		name   string
 		accel  guest.Accel
-		nested *guest.Image
+		nested *image.Image
 		cpu    string
 		disks  int
 	}{
@@ -74,7 +75,7 @@ func TestConfigNested(t *testing.T) {
 func TestLaunchNestedRefuses(t *testing.T) {
 	f := openFleet(t)
 	n := newNode(t, f)
-	inner := guest.Image{Digest: "abc"}
+	inner := image.Image{Digest: "abc"}
 	tests := []struct {
 		name, want string
 		launched   Options // of the parent
@@ -82,7 +83,7 @@ func TestLaunchNestedRefuses(t *testing.T) {
 	}{
 		{"bad name", "guest name", Options{Nested: &inner}, Options{Name: "../up"}},
 		{"parent not made for it", "set Options.Nested", Options{}, Options{Name: "inner"}},
-		{"another image", "image xyz", Options{Nested: &inner}, Options{Name: "inner", Image: guest.Image{Digest: "xyz"}}},
+		{"another image", "image xyz", Options{Nested: &inner}, Options{Name: "inner", Image: image.Image{Digest: "xyz"}}},
 		{"deeper still", "cannot run guests", Options{Nested: &inner}, Options{Name: "inner", Nested: &inner}},
 	}
 	for _, tt := range tests {
@@ -105,7 +106,7 @@ func TestNestedGuest(t *testing.T) {
 	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
 		t.Skip("needs root, QEMU and network namespaces: set UNNEST_PRIVILEGED=1")
 	}
-	outer, inner := build(t, guest.HypervisorRecipe()), build(t, guest.DefaultRecipe())
+	outer, inner := build(t, image.HypervisorRecipe()), build(t, image.DefaultRecipe())
 	choice, err := guest.ChooseAccel(guest.AccelAuto)
 	if err != nil {
 		t.Fatal(err)
@@ -198,9 +199,9 @@ func TestNestedGuest(t *testing.T) {
 	}
 }
 
-func build(t *testing.T, r guest.Recipe) guest.Image {
+func build(t *testing.T, r image.Recipe) image.Image {
 	t.Helper()
-	b := guest.Builder{Cache: guest.CacheDir(), Progress: func(step string) { t.Log(step) }}
+	b := image.Builder{Cache: image.CacheDir(), Progress: func(step string) { t.Log(step) }}
 	begin := time.Now()
 	image, err := b.Build(t.Context(), r)
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 	"unnest/internal/hostd/quota"
 	"unnest/internal/hostd/record"
 	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/image"
 	"unnest/internal/testbed/place"
 	"unnest/internal/vmm/qemu"
 )
@@ -29,7 +30,7 @@ import (
 type nodeState struct {
 	Index   int         `json:"index"`
 	PID     int         `json:"pid"`
-	Arch    guest.Arch  `json:"arch,omitempty"` // empty: guest.AMD64
+	Arch    image.Arch  `json:"arch,omitempty"` // empty: guest.AMD64
 	Accel   guest.Accel `json:"accelerator"`
 	VCPUs   int         `json:"vcpus"`
 	Memory  int64       `json:"memory"`
@@ -38,7 +39,7 @@ type nodeState struct {
 	HostKey string      `json:"host_key"` // as in authorized_keys
 	Started time.Time   `json:"started"`
 	// Nested is the image of the guest that can run in this one.
-	Nested *guest.Image `json:"nested,omitempty"`
+	Nested *image.Image `json:"nested,omitempty"`
 }
 
 const stateFile = "node.json"

@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+
+	"unnest/internal/testbed/image"
 )
 
 // Accel is a QEMU accelerator.
@@ -35,6 +37,25 @@ var ErrAccel = errors.New("accelerator not available")
 // the second test.
 func ChooseAccel(want Accel) (Choice, error) {
 	return chooseAccel(want, openKVM, hardwareVirtualization)
+}
+
+// ChooseAccelFor resolves want for a guest of an architecture on this machine, as
+// ChooseAccel does. Only TCG runs a foreign architecture.
+func ChooseAccelFor(a image.Arch, want Accel) (Choice, error) {
+	if a.OrAMD64() == image.Arch(runtime.GOARCH) {
+		return ChooseAccel(want)
+	}
+	return chooseForeign(want, a.OrAMD64())
+}
+
+func chooseForeign(want Accel, a image.Arch) (Choice, error) {
+	switch want {
+	case AccelAuto, "":
+		return Choice{TCG, fmt.Sprintf("the guest is %s, this machine %s", a, runtime.GOARCH)}, nil
+	case KVM:
+		return Choice{}, fmt.Errorf("%w: kvm: the guest is %s, this machine %s; use --accel auto or tcg", ErrAccel, a, runtime.GOARCH)
+	}
+	return chooseAccel(want, nil, nil)
 }
 
 func chooseAccel(want Accel, open func() error, hardware func() (bool, error)) (Choice, error) {

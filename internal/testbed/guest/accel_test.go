@@ -2,8 +2,11 @@ package guest
 
 import (
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
+
+	"unnest/internal/testbed/image"
 )
 
 func TestChooseAccel(t *testing.T) {
@@ -42,4 +45,44 @@ func TestChooseAccel(t *testing.T) {
 	if _, err := chooseAccel("xen", opens, has); err == nil {
 		t.Error("unknown accelerator: got no error")
 	}
+}
+
+// Only TCG runs guests of a foreign architecture.
+func TestChooseForeign(t *testing.T) {
+	foreign := foreignArch()
+	tests := []struct {
+		want Accel
+		got  Accel // empty: an error
+		says string
+	}{
+		{AccelAuto, TCG, "the guest is " + string(foreign)},
+		{"", TCG, "this machine " + runtime.GOARCH},
+		{TCG, TCG, "asked for"},
+		{KVM, "", "the guest is " + string(foreign)},
+		{"xen", "", "want auto, kvm or tcg"},
+	}
+	for _, tt := range tests {
+		got, err := ChooseAccelFor(foreign, tt.want)
+		if got.Accel != tt.got || (err == nil) != (tt.got != "") {
+			t.Errorf("%q: got %+v, %v; want %q", tt.want, got, err, tt.got)
+		}
+		text := got.Reason
+		if err != nil {
+			text = err.Error()
+		}
+		if !strings.Contains(text, tt.says) {
+			t.Errorf("%q: %q is not in %q", tt.want, tt.says, text)
+		}
+	}
+	if _, err := ChooseAccelFor(foreign, KVM); !errors.Is(err, ErrAccel) {
+		t.Errorf("got %v, want ErrAccel", err)
+	}
+}
+
+// foreignArch is an architecture that differs from that of this machine.
+func foreignArch() image.Arch {
+	if runtime.GOARCH == string(image.S390X) {
+		return image.AMD64
+	}
+	return image.S390X
 }

@@ -169,21 +169,6 @@ func TestClock(t *testing.T) {
 	}
 }
 
-func TestComplaint(t *testing.T) {
-	const dpkg = "Setting up foo\nupdate-alternatives: error: error creating symbolic link 'x': No such file or directory\n" +
-		"dpkg: error processing package foo (--configure):\n installed foo package post-installation script returned exit status 2\n" +
-		"E: setup failed: E: apt-get --yes install foo failed\nE: mmdebstrap failed to run\n"
-	tests := []struct{ text, want string }{
-		{dpkg, "update-alternatives: error: error creating symbolic link 'x': No such file or directory | dpkg: error processing package foo (--configure):"},
-		{"I: apt-get update\nE: no network\n", "I: apt-get update | E: no network"},
-	}
-	for _, tt := range tests {
-		if got := causeOf(tt.text); got != tt.want {
-			t.Errorf("cause of %q: got %q, want %q", tt.text, got, tt.want)
-		}
-	}
-}
-
 func TestEndOf(t *testing.T) {
 	const fault = `[   70.1] unnest-boot services
 [  103.044001] BUG: unable to handle page fault for address: ffffa1b2c3d4e5f6
@@ -204,25 +189,5 @@ func TestEndOf(t *testing.T) {
 	}
 	if got := endOf("a\nb\nc\nd\n"); got != "b | c | d" {
 		t.Errorf("without a fault: got %q", got)
-	}
-}
-
-func TestLastLines(t *testing.T) {
-	tests := []struct {
-		text string
-		n    int
-		want string
-	}{
-		{"", 3, ""},
-		{"\n \r\n", 3, ""},
-		{"one", 3, "one"},
-		{"one\ntwo\n", 3, "one | two"},
-		{"one\n\n  two \r\n\nthree\nfour\n\n", 3, "two | three | four"},
-		{"one\ntwo\nthree", 1, "three"},
-	}
-	for _, tt := range tests {
-		if got := lastLines(tt.text, tt.n); got != tt.want {
-			t.Errorf("last %d lines of %q: got %q, want %q", tt.n, tt.text, got, tt.want)
-		}
 	}
 }

@@ -86,7 +86,7 @@ func (c Config) startQEMU(tied bool, files ...*os.File) (*Guest, error) {
 		return nil, err
 	}
 	defer log.Close()
-	cmd := exec.Command(c.Arch.QEMU(), c.withCounter().arguments()...)
+	cmd := exec.Command(QEMU(c.Arch), c.withCounter().arguments()...)
 	cmd.Stdout, cmd.Stderr = log, log
 	for _, nic := range c.NICs {
 		cmd.ExtraFiles = append(cmd.ExtraFiles, nic.TAP)

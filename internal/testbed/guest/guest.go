@@ -1,5 +1,5 @@
-// Package guest builds the images of QEMU guests, and boots and stops guests, also of other
-// architectures and in other guests.
+// Package guest boots, freezes, restores and stops QEMU guests, also of other architectures and
+// in other guests.
 //
 // It knows nothing about labs, experiments and pods.
 package guest
@@ -14,6 +14,8 @@ import (
 	"runtime"
 	"strings"
 	"time"
+
+	"unnest/internal/testbed/image"
 
 	"golang.org/x/sys/unix"
 
@@ -52,7 +54,7 @@ func (c Config) start(ctx context.Context) (*Guest, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	cached(filepath.Dir(c.Image.Root))
+	image.MarkUsed(filepath.Dir(c.Image.Root))
 	if c.Snapshot != nil {
 		g, err := c.restore(ctx)
 		if err == nil || ctx.Err() != nil {
@@ -72,22 +74,22 @@ func (c Config) start(ctx context.Context) (*Guest, error) {
 
 // check refuses what QEMU would accept silently, or refuse in words of its own.
 func (c Config) check() error {
-	if err := c.Arch.check(); err != nil {
+	if err := c.Arch.Check(); err != nil {
 		return err
 	}
-	switch a := c.Arch.or(); {
+	switch a := c.Arch.OrAMD64(); {
 	case c.Slots > MaxSlots:
 		return fmt.Errorf("%d slots: want at most %d", c.Slots, MaxSlots)
-	case c.Slots > 0 && !a.traits().slots:
+	case c.Slots > 0 && !machineOf(a).slots:
 		return fmt.Errorf("%d slots: NICs cannot be plugged into a guest of %s: want 0", c.Slots, a)
 	case c.Accel == KVM && string(a) != runtime.GOARCH:
 		return fmt.Errorf("KVM runs guests of %s here, the guest is %s: use --accel auto or tcg", runtime.GOARCH, a)
-	case c.Emulated && a != AMD64:
+	case c.Emulated && a != image.AMD64:
 		return fmt.Errorf("emulated hardware is of amd64, the guest is %s", a)
 	case c.Emulated && c.VHostPoll > 0:
 		return fmt.Errorf("poll by vhost-net for %v: emulated NICs do not use vhost-net", c.VHostPoll)
-	case c.Image.Arch.or() != a:
-		return fmt.Errorf("the image is for %s, the guest is %s", c.Image.Arch.or(), a)
+	case c.Image.Arch.OrAMD64() != a:
+		return fmt.Errorf("the image is for %s, the guest is %s", c.Image.Arch.OrAMD64(), a)
 	}
 	return cmp.Or(tap.CheckPoll(c.VHostPoll), c.checkShares())
 }

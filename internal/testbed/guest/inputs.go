@@ -19,7 +19,7 @@ const snapshotFormat = "unnest snapshot 2"
 // QEMU and its command line, the files of the image, and this machine's processor and
 // kernel. An image with the same digest can be another one, of newer packages.
 func (c Config) inputs(ctx context.Context) ([]string, error) {
-	version, err := qemuVersion(ctx, c.Arch.QEMU())
+	version, err := qemuVersion(ctx, QEMU(c.Arch))
 	if err != nil {
 		return nil, err
 	}

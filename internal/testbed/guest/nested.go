@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"unnest/internal/testbed/image"
+
 	"unnest/internal/testbed/place"
 )
 
@@ -19,15 +21,15 @@ import (
 const NestingCPU = "EPYC,+svm,+npt"
 
 // NestingDisks are the disks that pass the image of an inner guest to the outer one.
-func NestingDisks(inner Image) []Disk {
+func NestingDisks(inner image.Image) []Disk {
 	return []Disk{{inner.Kernel, "unnest-kernel"}, {inner.Initrd, "unnest-initrd"}, RootDisk(inner)}
 }
 
 // RootDisk is the disk that passes the root file system of an image to a guest.
-func RootDisk(i Image) Disk { return Disk{i.Root, "unnest-root"} }
+func RootDisk(i image.Image) Disk { return Disk{i.Root, "unnest-root"} }
 
 // In the outer guest, nestedDir has the files of the inner guest, and nestedTAP is the TAP
-// of its NIC: see rootfs/nest.
+// of its NIC: see image/rootfs/nest.
 const (
 	nestedDir = "/var/lib/unnest/nested"
 	nestedTAP = "nested0"
@@ -80,7 +82,7 @@ func (c Config) startIn(ctx context.Context, in place.Place, args []string) (*Gu
 	ctx, stop := context.WithCancel(ctx)
 	g := &Guest{Config: c, started: time.Now(), stop: stop, done: make(chan struct{})}
 	process, err := in.Start(ctx, place.Command{
-		Args: append([]string{c.Arch.QEMU()}, args...), Stdout: console, Stderr: log,
+		Args: append([]string{QEMU(c.Arch)}, args...), Stdout: console, Stderr: log,
 	})
 	if err != nil {
 		stop()
@@ -97,8 +99,8 @@ func (c Config) startIn(ctx context.Context, in place.Place, args []string) (*Gu
 // checkNested refuses what does not fit into the guest outer.
 func (c Config) checkNested(outer Config) error {
 	switch {
-	case c.Arch.or() != AMD64 || outer.Arch.or() != AMD64:
-		return fmt.Errorf("%s in %s: only %s nests", c.Arch.or(), outer.Arch.or(), AMD64)
+	case c.Arch.OrAMD64() != image.AMD64 || outer.Arch.OrAMD64() != image.AMD64:
+		return fmt.Errorf("%s in %s: only %s nests", c.Arch.OrAMD64(), outer.Arch.OrAMD64(), image.AMD64)
 	case len(c.NICs) != 1:
 		return fmt.Errorf("%d NICs: an inner guest has one", len(c.NICs))
 	case c.Slots > 0:

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"unnest/internal/testbed/image"
+
 	"github.com/google/go-cmp/cmp"
 
 	"unnest/internal/testbed/place"
@@ -22,7 +24,7 @@ import (
 func TestNestedArguments(t *testing.T) {
 	c := Config{
 		Name: "inner", Dir: "/run/unnest/lab/guests/outer/nested",
-		Image: Image{Kernel: "/cache/vmlinux", Initrd: "/cache/initrd", Root: "/cache/root.ext4"},
+		Image: image.Image{Kernel: "/cache/vmlinux", Initrd: "/cache/initrd", Root: "/cache/root.ext4"},
 		Accel: KVM, VCPUs: 1, Memory: 512 << 20, NICs: []NIC{{MAC: "52:54:00:ca:00:01"}},
 	}
 	want := `-name guest=inner
@@ -56,11 +58,11 @@ func TestNestedArguments(t *testing.T) {
 
 // The image's script and the disks of the outer guest use the same names.
 func TestNestingDisks(t *testing.T) {
-	script, err := overlay.ReadFile("rootfs/nest")
+	script, err := os.ReadFile("../image/rootfs/nest")
 	if err != nil {
 		t.Fatal(err)
 	}
-	disks := NestingDisks(Image{Kernel: "/k", Initrd: "/i", Root: "/r"})
+	disks := NestingDisks(image.Image{Kernel: "/k", Initrd: "/i", Root: "/r"})
 	want := []Disk{{"/k", "unnest-kernel"}, {"/i", "unnest-initrd"}, {"/r", "unnest-root"}}
 	if !slices.Equal(disks, want) {
 		t.Errorf("got %v, want %v", disks, want)
@@ -128,7 +130,7 @@ func (s *stranger) Start(ctx context.Context, c place.Command) (place.Process, e
 	if err := s.fails[filepath.Base(c.Args[0])]; err != nil {
 		return nil, err
 	}
-	if c.Args[0] != AMD64.QEMU() {
+	if c.Args[0] != QEMU(image.AMD64) {
 		_, err := io.WriteString(c.Stdout, s.said+"\n")
 		return ending(func() error { return err }), nil
 	}
@@ -150,7 +152,7 @@ func (e ending) Wait() error { return e() }
 func strangeGuest(t *testing.T) (*stranger, Config, Config) {
 	t.Helper()
 	dir := t.TempDir()
-	image := Image{Kernel: dir + "/vmlinux", Initrd: dir + "/initrd", Root: dir + "/root.ext4"}
+	image := image.Image{Kernel: dir + "/vmlinux", Initrd: dir + "/initrd", Root: dir + "/root.ext4"}
 	if err := errors.Join(os.WriteFile(image.Kernel, make([]byte, 300), 0o600), os.WriteFile(image.Initrd, make([]byte, 20), 0o600)); err != nil {
 		t.Fatal(err)
 	}
@@ -175,13 +177,13 @@ func TestStartNestedFails(t *testing.T) {
 		{"script says nothing", func(s *stranger, _, _ *Config) { s.said = "" }, "want kvm, or why not"},
 		{"KVM asked for", func(s *stranger, inner, _ *Config) { s.said, inner.Accel = "no KVM", KVM }, "no KVM"},
 		{"seed not taken", func(s *stranger, _, _ *Config) { s.fails["put"] = broken }, "broken"},
-		{"no QEMU", func(s *stranger, _, _ *Config) { s.fails[AMD64.QEMU()] = broken }, "broken"},
+		{"no QEMU", func(s *stranger, _, _ *Config) { s.fails[QEMU(image.AMD64)] = broken }, "broken"},
 		{"no logs", func(_ *stranger, inner, _ *Config) { inner.Dir += "/gone" }, "gone"},
 		{"no image", func(_ *stranger, inner, _ *Config) { inner.Image.Initrd += ".none" }, "initrd.none"},
 		{"too large", func(_ *stranger, inner, _ *Config) { inner.Memory = 1025 << 20 }, "1025 MiB of memory: the outer guest has 1024 MiB"},
 		{"no NIC", func(_ *stranger, inner, _ *Config) { inner.NICs = nil }, "0 NICs"},
 		{"slots", func(_ *stranger, inner, _ *Config) { inner.Slots = 2 }, "2 slots"},
-		{"foreign", func(_ *stranger, inner, _ *Config) { inner.Arch, inner.Image.Arch = S390X, S390X }, "only amd64 nests"},
+		{"foreign", func(_ *stranger, inner, _ *Config) { inner.Arch, inner.Image.Arch = image.S390X, image.S390X }, "only amd64 nests"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

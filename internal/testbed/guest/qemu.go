@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"unnest/internal/testbed/image"
+
 	"unnest/internal/netdev/tap"
 	"unnest/internal/vmm/qemu"
 )
@@ -15,9 +17,9 @@ import (
 // Config says how to start a guest.
 type Config struct {
 	Name   string
-	Arch   Arch   // empty: AMD64
-	Dir    string // state directory, which must exist; the guest's sockets and logs go there
-	Image  Image
+	Arch   image.Arch // empty: AMD64
+	Dir    string     // state directory, which must exist; the guest's sockets and logs go there
+	Image  image.Image
 	Accel  Accel  // KVM or TCG
 	CPU    string // QEMU's CPU model; empty: the accelerator's fullest
 	VCPUs  int
@@ -82,9 +84,9 @@ const firstTAP = 3
 
 // arguments returns QEMU's command line.
 func (c Config) arguments() []string {
-	t := c.Arch.traits()
+	m := machineOf(c.Arch)
 	args := append(c.machineArguments(), c.consoleArguments()...)
-	args = append(args, t.console...)
+	args = append(args, m.console...)
 	for _, socket := range []string{ownerQMP, daemonQMP} {
 		args = append(args, "-qmp", "unix:"+c.path(socket)+",server=on,wait=off")
 	}
@@ -121,10 +123,10 @@ const (
 
 // machineArguments are the arguments for processors, memory and disks.
 func (c Config) machineArguments() []string {
-	t := c.Arch.traits()
+	m := machineOf(c.Arch)
 	args := []string{
 		"-name", "guest=" + c.Name, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-		"-machine", t.machine + c.memoryBackend(), "-accel", c.accelArgument(), "-cpu", c.cpuArgument(),
+		"-machine", m.name + c.memoryBackend(), "-accel", c.accelArgument(), "-cpu", c.cpuArgument(),
 		"-smp", strconv.Itoa(c.VCPUs), "-m", strconv.FormatInt(c.Memory>>20, 10) + "M",
 	}
 	args = append(args, c.entryArguments()...)
@@ -138,22 +140,22 @@ func (c Config) machineArguments() []string {
 	for i, d := range disks {
 		id := "disk" + strconv.Itoa(i)
 		args = append(args, "-drive", fmt.Sprintf("if=none,id=%s,format=raw,readonly=on,file=%s", id, d.Path),
-			"-device", t.virtio("blk", "drive="+id, "serial="+d.Serial))
+			"-device", m.virtio("blk", "drive="+id, "serial="+d.Serial))
 	}
 	return args
 }
 
 // nicArgument is the guest's device of NIC i.
 func (c Config) nicArgument(i int, nic NIC) string {
-	t := c.Arch.traits()
+	m := machineOf(c.Arch)
 	options := []string{"netdev=nic" + strconv.Itoa(i), "mac=" + nic.MAC}
-	if t.bus == "pci" {
+	if m.bus == "pci" {
 		options = append(options, "romfile=") // no network boot, which takes a second
 	}
 	if c.Emulated {
 		return strings.Join(append([]string{"e1000"}, options...), ",")
 	}
-	return t.virtio("net", options...)
+	return m.virtio("net", options...)
 }
 
 // rootDevice is the guest's device of the root disk.
@@ -161,7 +163,7 @@ func (c Config) rootDevice() string {
 	if c.Emulated {
 		return "ide-hd,drive=root,bus=ide.0" // of the chipset's AHCI controller
 	}
-	return c.Arch.traits().virtio("blk", "drive=root")
+	return machineOf(c.Arch).virtio("blk", "drive=root")
 }
 
 // The bus has 31 free device numbers. Eight ports share one, as its functions, from
@@ -226,7 +228,7 @@ func (c Config) emulated() bool { return c.Accel == TCG || c.inEmulated }
 
 // kernelArguments is the command line of the kernel.
 func (c Config) kernelArguments() string {
-	line := c.Arch.traits().commandLine
+	line := machineOf(c.Arch).commandLine
 	if c.emulated() {
 		line += FixedAddresses
 	}
@@ -240,7 +242,7 @@ func (c Config) kernelArguments() string {
 // processor. On a busy host, the guest's kernel measures a fraction of it, because it loses the
 // processor while it counts the ticks of a timer. Its clock would run several times too fast.
 func (c Config) withCounter() Config {
-	if c.Accel == TCG && c.Arch.or() == AMD64 && runtime.GOARCH == string(AMD64) {
+	if c.Accel == TCG && c.Arch.OrAMD64() == image.AMD64 && runtime.GOARCH == string(image.AMD64) {
 		c.counterKHz = counterKHz()
 	}
 	return c
@@ -260,7 +262,7 @@ func (c Config) cpuArgument() string {
 	case c.CPU != "":
 		return c.CPU
 	case c.Accel == TCG:
-		return c.Arch.traits().cpu
+		return machineOf(c.Arch).cpu
 	case c.Emulated: // the guest does not see KVM, so it does not ask it for the time
 		return "host,kvm=off"
 	}

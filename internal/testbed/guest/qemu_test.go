@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"unnest/internal/testbed/image"
+
 	"github.com/google/go-cmp/cmp"
 
 	"unnest/internal/netdev/tap"
@@ -16,7 +18,7 @@ import (
 func TestArguments(t *testing.T) {
 	c := Config{
 		Name: "node1", Dir: "/run/unnest/lab/guests/node1",
-		Image: Image{Kernel: "/cache/vmlinux", Compressed: "/cache/vmlinuz", Initrd: "/cache/initrd", Root: "/cache/root.ext4"},
+		Image: image.Image{Kernel: "/cache/vmlinux", Compressed: "/cache/vmlinuz", Initrd: "/cache/initrd", Root: "/cache/root.ext4"},
 		Accel: TCG, VCPUs: 2, Memory: 1 << 30, Slots: 2,
 		NICs: []NIC{{MAC: "52:54:00:c8:00:01"}, {MAC: "52:54:00:c9:00:01"}},
 	}
@@ -62,7 +64,7 @@ func optionPerLine(args []string) string {
 // A guest with polling has it in each NIC, or does not start: QEMU without vhost-net would not
 // poll, and say nothing.
 func TestVHostPoll(t *testing.T) {
-	c := Config{Name: "g", Dir: "/d", Image: Image{Root: "/cache/root.ext4"}, Accel: TCG, VCPUs: 1, Memory: 1 << 30, NICs: []NIC{{}, {}}, VHostPoll: 50 * time.Microsecond}
+	c := Config{Name: "g", Dir: "/d", Image: image.Image{Root: "/cache/root.ext4"}, Accel: TCG, VCPUs: 1, Memory: 1 << 30, NICs: []NIC{{}, {}}, VHostPoll: 50 * time.Microsecond}
 	err, line := c.check(), strings.Join(c.arguments(), " ")
 	if got := strings.Count(line, ",vhost=on,poll-us=50 "); tap.VHost() && (err != nil || got != 2) {
 		t.Errorf("got %v and %d NICs that poll in %s, want 2", err, got, line)
@@ -92,7 +94,7 @@ func TestNoQueueEvents(t *testing.T) {
 
 // Emulated hardware has no paravirtual device, and no guest with it is restored.
 func TestEmulatedArguments(t *testing.T) {
-	c := Config{Name: "hvm1", Dir: "/d", Image: Image{Root: "/cache/root.ext4"}, Accel: TCG, VCPUs: 2, Memory: 1 << 30, Emulated: true, NICs: []NIC{{MAC: "52:54:00:c8:00:01"}}}
+	c := Config{Name: "hvm1", Dir: "/d", Image: image.Image{Root: "/cache/root.ext4"}, Accel: TCG, VCPUs: 2, Memory: 1 << 30, Emulated: true, NICs: []NIC{{MAC: "52:54:00:c8:00:01"}}}
 	line := optionPerLine(c.arguments())
 	for _, want := range []string{"-device ide-hd,drive=root,bus=ide.0\n", "-device e1000,netdev=nic0,mac=52:54:00:c8:00:01,romfile="} {
 		if !strings.Contains(line, want) {
@@ -108,8 +110,8 @@ func TestEmulatedArguments(t *testing.T) {
 	if err := c.checkFreezable(); !errors.Is(err, ErrBootOnly) {
 		t.Errorf("it can be restored: %v", err)
 	}
-	c.Arch, c.Accel = S390X, TCG
-	c.Image.Arch = S390X
+	c.Arch, c.Accel = image.S390X, TCG
+	c.Image.Arch = image.S390X
 	if err := c.check(); err == nil || !strings.Contains(err.Error(), "emulated hardware is of amd64") {
 		t.Errorf("another architecture: %v", err)
 	}
@@ -117,7 +119,7 @@ func TestEmulatedArguments(t *testing.T) {
 
 // A guest whose credentials come from the VMM has a drive, also when it is frozen.
 func TestCredentialDrive(t *testing.T) {
-	c := Config{Name: "node1", Dir: "/d", Image: Image{Root: "/cache/root.ext4"}, Accel: TCG, VCPUs: 2, Memory: 1 << 30}
+	c := Config{Name: "node1", Dir: "/d", Image: image.Image{Root: "/cache/root.ext4"}, Accel: TCG, VCPUs: 2, Memory: 1 << 30}
 	const drive = "-device ide-cd,id=unnest-credentials"
 	if strings.Contains(optionPerLine(c.arguments()), drive) {
 		t.Error("every guest has a drive")
@@ -205,7 +207,7 @@ func TestTooManySlots(t *testing.T) {
 func TestTooManyShares(t *testing.T) {
 	for want, c := range map[string]Config{
 		"9 ports for shared volumes and memory: want at most 8": {Shares: MaxShares + 1},
-		"guests of arm64 have no hot-plug: want 0":              {Shares: 1, Arch: ARM64, Image: Image{Arch: ARM64}, Accel: TCG},
+		"guests of arm64 have no hot-plug: want 0":              {Shares: 1, Arch: image.ARM64, Image: image.Image{Arch: image.ARM64}, Accel: TCG},
 	} {
 		c.Name, c.Dir = "node1", t.TempDir()
 		if g, err := Start(t.Context(), c); g != nil || err == nil || !strings.Contains(err.Error(), want) {

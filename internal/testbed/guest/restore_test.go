@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"unnest/internal/testbed/image"
+
 	"golang.org/x/sys/unix"
 
 	"unnest/internal/testbed/place"
@@ -62,7 +64,7 @@ func TestRestore(t *testing.T) {
 	if len(said) != 1 || !strings.HasPrefix(said[0], "freezing a guest with 1 processors and 512 MiB") {
 		t.Errorf("steps: %q", said)
 	}
-	dirs, err := filepath.Glob(filepath.Join(s.Cache, snapshotPrefix+"*[0-9a-f]"))
+	dirs, err := filepath.Glob(filepath.Join(s.Cache, "snapshot-*[0-9a-f]"))
 	if err != nil || len(dirs) != 1 {
 		t.Fatalf("snapshots: %q, %v", dirs, err)
 	}
@@ -90,13 +92,13 @@ func TestRestore(t *testing.T) {
 func fakeQEMU(t *testing.T, script string) Config {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, AMD64.QEMU()), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, QEMU(image.AMD64)), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	key, signer := testKey(t)
 	return Config{
-		Name: "node1", Dir: t.TempDir(), Image: Image{Root: filepath.Join(dir, "root.ext4")}, Accel: TCG, VCPUs: 1, Memory: 512 << 20, Snapshot: &Snapshot{Dir: t.TempDir()},
+		Name: "node1", Dir: t.TempDir(), Image: image.Image{Root: filepath.Join(dir, "root.ext4")}, Accel: TCG, VCPUs: 1, Memory: 512 << 20, Snapshot: &Snapshot{Dir: t.TempDir()},
 		Seed: Seed{Hostname: "node1", HostKey: key, Authorized: signer.PublicKey()},
 	}
 }
@@ -138,7 +140,7 @@ func TestRestoreIsStopped(t *testing.T) {
 		t.Fatalf("got %v, %v", g, err)
 	}
 	path, _, _ := strings.Cut(os.Getenv("PATH"), ":")
-	pid, err := os.ReadFile(filepath.Join(path, AMD64.QEMU()+".pid"))
+	pid, err := os.ReadFile(filepath.Join(path, QEMU(image.AMD64)+".pid"))
 	if err == nil { // else it was killed before it began
 		if _, err := os.Stat("/proc/" + strings.TrimSpace(string(pid))); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("QEMU (%s) still runs (%v)", pid, err)
@@ -203,7 +205,7 @@ func TestFreezeOnFullDisk(t *testing.T) {
 		t.Errorf("got %v, %v", found, err)
 	}
 	t.Log(err)
-	if left, err := filepath.Glob(filepath.Join(cache, snapshotPrefix+"*")); err != nil || len(left) > 1 || len(left) == 1 && filepath.Base(left[0]) != snapshotLock.file {
+	if left, err := filepath.Glob(filepath.Join(cache, "snapshot-*")); err != nil || len(left) > 1 || len(left) == 1 && filepath.Base(left[0]) != "snapshot.lock" {
 		t.Errorf("left are %q (%v)", left, err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -47,7 +48,10 @@ func (s Seed) Archive() ([]byte, error) {
 	w := tar.NewWriter(&b)
 	err := w.WriteHeader(&tar.Header{Name: "root/.ssh/", Typeflag: tar.TypeDir, Mode: 0o700})
 	for _, path := range slices.Sorted(maps.Keys(files)) {
-		err = errors.Join(err, writeFile(w, strings.TrimPrefix(path, "/"), 0o600, []byte(files[path])))
+		h := &tar.Header{Name: strings.TrimPrefix(path, "/"), Typeflag: tar.TypeReg, Mode: 0o600, Size: int64(len(files[path]))}
+		err = errors.Join(err, w.WriteHeader(h))
+		_, writeErr := io.WriteString(w, files[path])
+		err = errors.Join(err, writeErr)
 	}
 	if err = errors.Join(err, w.Close()); err != nil {
 		return nil, fmt.Errorf("pack seed of guest %s: %w", s.Hostname, err)

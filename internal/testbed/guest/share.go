@@ -49,17 +49,17 @@ func (c Config) shareArguments() (args []string) {
 	}
 	if c.Export != "" {
 		args = append(args, "-fsdev", "local,id=export,security_model=passthrough,multidevs=remap,path="+c.Export,
-			"-device", c.Arch.traits().virtio("9p", "fsdev=export", "mount_tag="+ExportTag))
+			"-device", machineOf(c.Arch).virtio("9p", "fsdev=export", "mount_tag="+ExportTag))
 	}
 	return args
 }
 
 // checkShares refuses what QEMU would refuse.
 func (c Config) checkShares() error {
-	switch a := c.Arch.or(); {
+	switch a := c.Arch.OrAMD64(); {
 	case c.Shares > MaxShares:
 		return fmt.Errorf("%d ports for shared volumes and memory: want at most %d", c.Shares, MaxShares)
-	case c.Shares > 0 && !a.traits().slots:
+	case c.Shares > 0 && !machineOf(a).slots:
 		return fmt.Errorf("%d ports for shared volumes and memory: guests of %s have no hot-plug: want 0", c.Shares, a)
 	}
 	return nil

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"path/filepath"
 	"strconv"
+
+	"unnest/internal/testbed/image"
 )
 
 // Snapshot is a frozen guest: its memory, its disk and the state of its devices. Its
 // container engine runs, if its image has one. It has no name, no key and no NIC: see
-// rootfs/freeze. Guests that are restored from it map its memory copy-on-write, or have a copy
+// image/rootfs/freeze. Guests that are restored from it map its memory copy-on-write, or have a copy
 // of it if other processes map their memory.
 type Snapshot struct {
 	Dir string
@@ -41,7 +43,7 @@ var ErrBootOnly = errors.New("guest cannot be restored")
 // checkFreezable says why a guest like c cannot be restored.
 func (c Config) checkFreezable() error {
 	switch {
-	case c.Arch.or() != AMD64:
+	case c.Arch.OrAMD64() != image.AMD64:
 		return fmt.Errorf("%w: its architecture is %s", ErrBootOnly, c.Arch)
 	case c.CPU != "":
 		return fmt.Errorf("%w: its processor %s may have hardware virtualization", ErrBootOnly, c.CPU)

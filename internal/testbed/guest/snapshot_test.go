@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"unnest/internal/testbed/image"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -19,7 +21,7 @@ import (
 // besides.
 func TestSnapshotArguments(t *testing.T) {
 	c := Config{
-		Name: "node1", Dir: "/run/node1", Image: Image{Kernel: "/c/vmlinux", Initrd: "/c/initrd", Root: "/c/root.ext4"},
+		Name: "node1", Dir: "/run/node1", Image: image.Image{Kernel: "/c/vmlinux", Initrd: "/c/initrd", Root: "/c/root.ext4"},
 		Accel: TCG, VCPUs: 1, Memory: 1 << 30, Slots: 9, NICs: []NIC{{MAC: "02:00:00:00:00:01"}},
 	}
 	frozen := c.frozen(&Snapshot{Dir: "/c/s.part", making: true})
@@ -118,7 +120,7 @@ func TestFreezable(t *testing.T) {
 		want   string
 	}{
 		{"a plain guest", Config{Slots: 3, Export: "/run/x", NICs: []NIC{{}}}, ""},
-		{"another architecture", Config{Arch: ARM64}, "architecture is arm64"},
+		{"another architecture", Config{Arch: image.ARM64}, "architecture is arm64"},
 		{"hardware virtualization", Config{CPU: NestingCPU}, "EPYC,+svm,+npt"},
 		{"shared memory", Config{Shares: 2}, ""},
 		{"an inner guest", Config{Disks: []Disk{{}}}, "disks for another guest"},
@@ -219,7 +221,7 @@ func TestInputs(t *testing.T) {
 		}
 	}
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
-	base := Config{Name: "a", Dir: "/a", Image: Image{Kernel: file("vmlinux"), Initrd: file("initrd"), Root: file("root.ext4")}, Accel: TCG, VCPUs: 1, Memory: 1 << 30, Slots: 2}
+	base := Config{Name: "a", Dir: "/a", Image: image.Image{Kernel: file("vmlinux"), Initrd: file("initrd"), Root: file("root.ext4")}, Accel: TCG, VCPUs: 1, Memory: 1 << 30, Slots: 2}
 	key := func(change func(*Config)) string {
 		c := base
 		change(&c)
@@ -227,7 +229,7 @@ func TestInputs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return digest(inputs)
+		return image.SnapshotDir("", inputs)
 	}
 	first := key(func(*Config) {})
 	for name, change := range map[string]func(*Config){

@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
+
+	"unnest/internal/testbed/image"
 )
 
 // Snapshots finds frozen guests in a cache directory, and makes those that are missing.
@@ -15,9 +16,6 @@ type Snapshots struct {
 	Cache    string            // directory, also of the images
 	Progress func(step string) // called with each step; may be nil
 }
-
-// snapshotPrefix begins the names of the directories of snapshots in the cache.
-const snapshotPrefix = "snapshot-"
 
 // For returns the snapshot for guests like c, and makes it first if it is missing, which
 // takes as long as a boot with the start of the container engine. If several processes
@@ -31,13 +29,13 @@ func (s *Snapshots) For(ctx context.Context, c Config) (*Snapshot, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find snapshot: %w", err)
 	}
-	dir := filepath.Join(s.Cache, snapshotPrefix+digest(inputs))
+	dir := image.SnapshotDir(s.Cache, inputs)
 	found, err := openSnapshot(dir, inputs)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return found, err
 	}
-	b := Builder{Cache: s.Cache, Progress: s.Progress}
-	unlock, err := b.lock(ctx, snapshotLock)
+	b := image.Builder{Cache: s.Cache, Progress: s.Progress}
+	unlock, err := b.LockSnapshots(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -45,20 +43,26 @@ func (s *Snapshots) For(ctx context.Context, c Config) (*Snapshot, error) {
 	if found, err = openSnapshot(dir, inputs); !errors.Is(err, fs.ErrNotExist) {
 		return found, err
 	}
-	if err := errors.Join(removeParts(s.Cache, snapshotPrefix), b.prune(ctx)); err != nil {
+	err = b.MakeSnapshot(ctx, dir, func(tmp string) error {
+		s.report("freezing a guest with %d processors and %d MiB, to restore others from it (once)", c.VCPUs, c.Memory>>20)
+		return c.makeSnapshot(ctx, tmp, inputs)
+	})
+	if err != nil {
 		return nil, err
-	}
-	b.report("freezing a guest with %d processors and %d MiB, to restore others from it (once)", c.VCPUs, c.Memory>>20)
-	if err := b.whole(dir, func(tmp string) error { return c.makeSnapshot(ctx, tmp, inputs) }); err != nil {
-		return nil, fmt.Errorf("freeze a guest: %w", err)
 	}
 	return openSnapshot(dir, inputs)
 }
 
 // Report says why a guest has booted that was to be restored. s may be nil.
 func (s *Snapshots) Report(g *Guest) {
-	if s != nil && s.Progress != nil && g.NotRestored != nil {
-		s.Progress(fmt.Sprintf("%s boots: %s", g.Name, strings.ReplaceAll(g.NotRestored.Error(), "\n", "; ")))
+	if s != nil && g.NotRestored != nil {
+		s.report("%s boots: %s", g.Name, strings.ReplaceAll(g.NotRestored.Error(), "\n", "; "))
+	}
+}
+
+func (s *Snapshots) report(format string, args ...any) {
+	if s.Progress != nil {
+		s.Progress(fmt.Sprintf(format, args...))
 	}
 }
 
@@ -83,6 +87,6 @@ func openSnapshot(dir string, inputs []string) (*Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	cached(dir)
+	image.MarkUsed(dir)
 	return &Snapshot{Dir: dir, manifest: m}, nil
 }

@@ -10,7 +10,7 @@ import (
 	"os"
 	"strings"
 
-	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/image"
 	"unnest/internal/testbed/place"
 )
 
@@ -19,25 +19,25 @@ const imageDir = "/var/tmp/unnest-images/"
 
 // SetImage gives the domains an image, which dom0 has or gets: a host that the project has booted
 // has it as a disk, and the kernel as its own. To another host it is copied once.
-func (h *Host) SetImage(ctx context.Context, image guest.Image, step func(string)) error {
+func (h *Host) SetImage(ctx context.Context, i image.Image, step func(string)) error {
 	const script = `for disk in /sys/block/vd*; do
 	read -r serial <"$disk/serial" || :
 	[ "$serial" != unnest-root ] || { echo "/dev/${disk##*/}"; exec ls /boot/vmlinuz-*; }
 done 2>/dev/null
 [ ! -e "$1/root.ext4" ] || [ ! -e "$1/vmlinuz" ] || printf '%s\n' "$1/root.ext4" "$1/vmlinuz"
 `
-	dir := imageDir + image.Digest
+	dir := imageDir + i.Digest
 	out, err := place.Output(ctx, h.Dom0, "sh", "-c", script, "image", dir)
 	if err != nil {
 		return fmt.Errorf("find the image of domains on %s: %w", h.Dom0, err)
 	}
-	h.Image = Image{Initrd: image.Initrd, Root: dir + "/root.ext4", Kernel: dir + "/vmlinuz"}
+	h.Image = Image{Initrd: i.Initrd, Root: dir + "/root.ext4", Kernel: dir + "/vmlinuz"}
 	if found := strings.Fields(string(out)); len(found) == 2 {
 		h.Image.Root, h.Image.Kernel = found[0], found[1]
 		return nil
 	}
 	step(fmt.Sprintf("copy the image of domains to %s (once)", h.Dom0))
-	kernel, err := os.Open(image.Compressed)
+	kernel, err := os.Open(i.Compressed)
 	if err != nil {
 		return fmt.Errorf("read image: %w", err)
 	}
@@ -45,7 +45,7 @@ done 2>/dev/null
 	if err := h.Dom0.Put(ctx, h.Image.Kernel, 0o644, kernel); err != nil {
 		return err
 	}
-	return h.putRoot(ctx, image.Root)
+	return h.putRoot(ctx, i.Root)
 }
 
 // putRoot copies the root file system, compressed, and leaves its holes.

@@ -16,6 +16,7 @@ import (
 
 	"unnest/internal/testbed/fleet"
 	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/image"
 	"unnest/internal/testbed/lab"
 	"unnest/internal/testbed/place"
 )
@@ -24,7 +25,7 @@ import (
 const patience = 15 * time.Minute
 
 // bootHost boots a Xen host, and returns it with the connection to dom0.
-func bootHost(t *testing.T, image guest.Image) (*Host, *place.SSH) {
+func bootHost(t *testing.T, image image.Image) (*Host, *place.SSH) {
 	t.Helper()
 	l, err := lab.Create("xentest")
 	if err != nil {
@@ -61,9 +62,9 @@ func bootHost(t *testing.T, image guest.Image) (*Host, *place.SSH) {
 }
 
 // hostWith builds an image, and boots a Xen host of it.
-func hostWith(t *testing.T, recipe guest.Recipe, step func(string)) (*Host, guest.Image) {
+func hostWith(t *testing.T, recipe image.Recipe, step func(string)) (*Host, image.Image) {
 	t.Helper()
-	b := guest.Builder{Cache: guest.CacheDir(), Progress: step}
+	b := image.Builder{Cache: image.CacheDir(), Progress: step}
 	image, err := b.Build(t.Context(), recipe)
 	if err != nil {
 		t.Fatal(err)
@@ -80,7 +81,7 @@ func TestHVM(t *testing.T) {
 	}
 	begin := time.Now()
 	step := func(what string) { t.Logf("%4.0f s %s", time.Since(begin).Seconds(), what) }
-	h, image := hostWith(t, guest.DefaultRecipe().Xen().Emulated(), step)
+	h, image := hostWith(t, image.DefaultRecipe().Xen().Emulated(), step)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if facts, err := h.Prepare(ctx); err != nil || !slices.Contains(facts.Kinds, HVM) {
@@ -125,7 +126,7 @@ func TestDomains(t *testing.T) {
 	}
 	begin := time.Now()
 	step := func(what string) { t.Logf("%4.0f s %s", time.Since(begin).Seconds(), what) }
-	h, image := hostWith(t, guest.DefaultRecipe().Xen(), step)
+	h, image := hostWith(t, image.DefaultRecipe().Xen(), step)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	facts, err := h.Prepare(ctx)

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/image"
 	"unnest/internal/testbed/lab"
 	"unnest/internal/testbed/place"
 	"unnest/internal/vmm"
@@ -260,7 +261,7 @@ func newKey(t *testing.T) (ed25519.PrivateKey, ssh.Signer) {
 // boot boots a guest of ours as the domain node1 and logs in.
 func (h *host) boot() *place.SSH {
 	h.t.Helper()
-	image, err := (&guest.Builder{Cache: guest.CacheDir()}).Build(h.t.Context(), guest.DefaultRecipe())
+	image, err := (&image.Builder{Cache: image.CacheDir()}).Build(h.t.Context(), image.DefaultRecipe())
 	if err != nil {
 		h.t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 
 	"unnest/internal/measure/benchtest"
 	"unnest/internal/measure/workload"
-	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/image"
 )
 
 // derivedImages are images of the cases of Kafka, whose root directory has packages but no programs.
@@ -17,7 +17,7 @@ func derivedImages(t *testing.T) (i *Images, root string) {
 	t.Helper()
 	all := New(benchtest.Parse(t, benchtest.KafkaCases), "/bin")
 	i = &all
-	i.Builder = guest.Builder{Cache: t.TempDir(), Progress: func(string) {}}
+	i.Builder = image.Builder{Cache: t.TempDir(), Progress: func(string) {}}
 	root = t.TempDir()
 	if err := os.MkdirAll(filepath.Join(root, "var/lib/dpkg"), 0o700); err != nil {
 		t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 	"unnest/internal/measure/experiment"
 	"unnest/internal/measure/stack"
 	"unnest/internal/measure/workload"
-	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/image"
 )
 
 // Images are the guest images and root directories that the configurations need.
@@ -23,23 +23,23 @@ type Images struct {
 	binaries string            // directory of our binaries, see Options
 	note     func(text string) // records what casts doubt on the figures
 	Digest   string            // of the last image that was made
-	Builder  guest.Builder
-	Recipe   guest.Recipe
-	Inner    guest.Image // of the guests that cases run in
-	Outer    guest.Image // of the guests that run other guests
-	Xen      guest.Image // of the Xen host that a run boots, and of the domains of all Xen hosts
-	Foreign  map[stack.Arch]guest.Image
-	Releases map[stack.Release]guest.Image // of the guests with another Debian than Inner
-	Archive  *guest.Archive                // of containers on the user's hosts
+	Builder  image.Builder
+	Recipe   image.Recipe
+	Inner    image.Image // of the guests that cases run in
+	Outer    image.Image // of the guests that run other guests
+	Xen      image.Image // of the Xen host that a run boots, and of the domains of all Xen hosts
+	Foreign  map[stack.Arch]image.Image
+	Releases map[stack.Release]image.Image // of the guests with another Debian than Inner
+	Archive  *image.Archive                // of containers on the user's hosts
 	files    map[string]string             // of the cases; images without our binaries have these only
 	derived  map[string]string             // made of files, by programs of this machine's architecture
 }
 
 // New says what the configurations of spec need. build makes it.
 func New(spec *experiment.Spec, binaries string) Images {
-	i := Images{spec: spec, binaries: binaries, Recipe: guest.DefaultRecipe(), Foreign: map[stack.Arch]guest.Image{}, Releases: map[stack.Release]guest.Image{}, files: map[string]string{}, derived: map[string]string{}}
+	i := Images{spec: spec, binaries: binaries, Recipe: image.DefaultRecipe(), Foreign: map[stack.Arch]image.Image{}, Releases: map[stack.Release]image.Image{}, files: map[string]string{}, derived: map[string]string{}}
 	if all := Packages(spec); len(all) > 0 || slices.ContainsFunc(spec.Cases, func(c experiment.Case) bool { return c.Local != nil }) {
-		i.Recipe = guest.SuiteRecipe(all)
+		i.Recipe = image.SuiteRecipe(all)
 	}
 	i.Recipe = i.Recipe.With(serverPackages(spec)...)
 	if emulates(spec) {
@@ -108,18 +108,18 @@ func contained(spec *experiment.Spec) []string {
 
 // Build returns the guest image with our binaries in it. binaries is the
 // directory that `make build` fills; step is called with each step of the build.
-func Build(ctx context.Context, binaries string, step func(string)) (guest.Image, error) {
+func Build(ctx context.Context, binaries string, step func(string)) (image.Image, error) {
 	builder := imageBuilder(binaries, step)
-	return builder.Build(ctx, guest.DefaultRecipe())
+	return builder.Build(ctx, image.DefaultRecipe())
 }
 
 // CNITimer is the program in the guests that times CNI plugins.
 const CNITimer = "/usr/lib/unnest/cni-timer"
 
 // imageBuilder makes images with our binaries in them.
-func imageBuilder(binaries string, step func(string)) guest.Builder {
-	return guest.Builder{
-		Cache: guest.CacheDir(),
+func imageBuilder(binaries string, step func(string)) image.Builder {
+	return image.Builder{
+		Cache: image.CacheDir(),
 		Files: map[string]string{
 			"/usr/local/bin/nerdctl": filepath.Join(binaries, "nerdctl"),
 			"/usr/lib/cni/brfusion":  filepath.Join(binaries, "unnest-cni"),
@@ -152,7 +152,7 @@ func (i *Images) buildFor(ctx context.Context, c stack.Configuration) (err error
 	_, contained := c.Stack.Engine()
 	switch {
 	case c.Stack.Remote() && contained && i.Archive == nil:
-		builder := guest.Builder{Cache: i.Builder.Cache, Progress: i.Builder.Progress, Files: maps.Clone(i.files)}
+		builder := image.Builder{Cache: i.Builder.Cache, Progress: i.Builder.Progress, Files: maps.Clone(i.files)}
 		maps.Copy(builder.Files, i.derived)
 		i.Archive, err = builder.Archive(ctx, i.Recipe)
 	case c.Stack.Remote():
@@ -170,13 +170,13 @@ func (i *Images) buildFor(ctx context.Context, c stack.Configuration) (err error
 		i.Digest = i.Inner.Digest
 	}
 	if err == nil && c.Level() > 1 {
-		i.Outer, err = i.Builder.Build(ctx, guest.HypervisorRecipe())
+		i.Outer, err = i.Builder.Build(ctx, image.HypervisorRecipe())
 	}
 	return err
 }
 
 // Of returns the image of the guest that the cases of a configuration run in.
-func (i *Images) Of(c stack.Configuration) guest.Image {
+func (i *Images) Of(c stack.Configuration) image.Image {
 	if i.another(c.Release) {
 		return i.Releases[c.Release]
 	}
@@ -204,18 +204,18 @@ func (i *Images) buildRelease(ctx context.Context, r stack.Release) error {
 // buildForeign makes the image of another architecture. It has the tools and the servers, but no
 // container engine of ours, and no files that programs of this machine have made.
 func (i *Images) buildForeign(ctx context.Context, a stack.Arch) error {
-	if i.Foreign[a] != (guest.Image{}) {
+	if i.Foreign[a] != (image.Image{}) {
 		return nil
 	}
-	arch, err := guest.ParseArch(string(a))
+	arch, err := image.ParseArch(string(a))
 	if err != nil {
 		return err
 	}
-	recipe, err := guest.ArchRecipe(arch)
+	recipe, err := image.ArchRecipe(arch)
 	if err != nil {
 		return err
 	}
-	builder := guest.Builder{Cache: i.Builder.Cache, Progress: i.Builder.Progress, Files: i.files}
+	builder := image.Builder{Cache: i.Builder.Cache, Progress: i.Builder.Progress, Files: i.files}
 	i.Foreign[a], err = builder.Build(ctx, recipe.With(append(Packages(i.spec), serverPackages(i.spec)...)...))
 	return err
 }

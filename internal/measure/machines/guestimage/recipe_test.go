@@ -9,7 +9,7 @@ import (
 	"unnest/internal/measure/experiment"
 	"unnest/internal/measure/stack"
 	"unnest/internal/measure/workload"
-	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/image"
 )
 
 const twoApplications = `name: two
@@ -40,7 +40,7 @@ func TestApplicationImages(t *testing.T) {
 			t.Errorf("%s: got %q", others.Name, got)
 		}
 	}
-	if a, b := New(benchtest.Open(t, "quickstart"), "").Recipe, guest.DefaultRecipe(); !slices.Equal(a.Image, b.Image) {
+	if a, b := New(benchtest.Open(t, "quickstart"), "").Recipe, image.DefaultRecipe(); !slices.Equal(a.Image, b.Image) {
 		t.Errorf("quickstart: its containers have %q, want %q", a.Image, b.Image)
 	}
 }
@@ -60,7 +60,7 @@ func TestDomainImages(t *testing.T) {
 // A configuration has the image of its release, the others that of the default.
 func TestImageOfRelease(t *testing.T) {
 	i := New(benchtest.Parse(t, twoApplications), "/bin")
-	i.Inner, i.Releases[stack.Trixie] = guest.Image{Digest: "12"}, guest.Image{Digest: "13"}
+	i.Inner, i.Releases[stack.Trixie] = image.Image{Digest: "12"}, image.Image{Digest: "13"}
 	for release, want := range map[stack.Release]string{"": "12", stack.Bookworm: "12", stack.Trixie: "13"} {
 		if got := i.Of(stack.Configuration{Release: release}).Digest; got != want {
 			t.Errorf("release %q: image %s, want %s", release, got, want)

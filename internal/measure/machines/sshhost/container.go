@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"unnest/internal/measure/stack"
-	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/image"
 	"unnest/internal/testbed/place"
 )
 
@@ -28,7 +28,7 @@ func Engines(l stack.Layer) []string {
 // StartEngine finds the first of engines in the host's PATH, and loads the image unless
 // the engine has it. It returns a note for the readers of the results. The image stays
 // for the next run.
-func (r *Host) StartEngine(ctx context.Context, engines []string, arch string, a *guest.Archive) (note string, err error) {
+func (r *Host) StartEngine(ctx context.Context, engines []string, arch string, a *image.Archive) (note string, err error) {
 	host := r.configuration.Host
 	if want := string(stack.X8664); arch != want {
 		return "", fmt.Errorf("%s is %s, but the container image is for %s: use stack ssh", host, arch, want)
@@ -90,7 +90,7 @@ done
 // load streams the image to the engine. It is compressed, because an emulated guest
 // receives only some MB/s and many hosts are far away; and unpacked on the host,
 // because not every engine reads a compressed archive from a pipe.
-func (r *Host) load(ctx context.Context, a *guest.Archive) error {
+func (r *Host) load(ctx context.Context, a *image.Archive) error {
 	content, to := io.Pipe()
 	packed := make(chan error, 1)
 	go func() {
@@ -110,7 +110,7 @@ func (r *Host) load(ctx context.Context, a *guest.Archive) error {
 }
 
 // compress writes the archive of an image with fast compression.
-func compress(ctx context.Context, a *guest.Archive, to io.Writer) error {
+func compress(ctx context.Context, a *image.Archive, to io.Writer) error {
 	buffered := bufio.NewWriterSize(to, 256<<10)
 	w, err := gzip.NewWriterLevel(buffered, gzip.BestSpeed)
 	if err == nil {

@@ -13,7 +13,7 @@ import (
 
 	"unnest/internal/measure/benchtest"
 	"unnest/internal/measure/stack"
-	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/image"
 	"unnest/internal/testbed/place"
 )
 
@@ -84,11 +84,11 @@ func withClaim(t *testing.T, r *Host) *Host {
 }
 
 // smallArchive is the image of a root directory with one file.
-func smallArchive(t *testing.T) *guest.Archive {
+func smallArchive(t *testing.T) *image.Archive {
 	t.Helper()
 	root := t.TempDir()
 	benchtest.Write(t, filepath.Join(root, "etc/passwd"), "root:x:0:0::/root:/bin/sh\n")
-	a, err := guest.NewArchive(t.Context(), root, guest.AMD64)
+	a, err := image.NewArchive(t.Context(), root, image.AMD64)
 	if err != nil {
 		t.Fatal(err)
 	}

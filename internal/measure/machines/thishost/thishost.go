@@ -18,7 +18,7 @@ import (
 
 	"unnest/internal/measure/machines/cgroup"
 	"unnest/internal/measure/machines/machine"
-	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/image"
 	"unnest/internal/testbed/lab"
 	"unnest/internal/testbed/place"
 )
@@ -68,7 +68,7 @@ wait $!
 
 // New enters the root directory of a recipe in a network namespace of the lab. The name
 // distinguishes the hosts of a lab.
-func New(ctx context.Context, l *lab.Lab, netns, name string, b guest.Builder, r guest.Recipe) (_ *Host, err error) {
+func New(ctx context.Context, l *lab.Lab, netns, name string, b image.Builder, r image.Recipe) (_ *Host, err error) {
 	root, err := b.Root(ctx, r)
 	if err != nil {
 		return nil, err

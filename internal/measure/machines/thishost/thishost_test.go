@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"unnest/internal/measure/machines/machine"
-	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/image"
 	"unnest/internal/testbed/lab"
 	"unnest/internal/testbed/place"
 )
@@ -31,7 +31,7 @@ func TestHostRoot(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	h, err := New(t.Context(), l, l.HostNS(), "", guest.Builder{Cache: guest.CacheDir()}, guest.DefaultRecipe())
+	h, err := New(t.Context(), l, l.HostNS(), "", image.Builder{Cache: image.CacheDir()}, image.DefaultRecipe())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func TestHostRoot(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if want := filepath.Join(guest.CacheDir(), WorkPrefix+l.ID()); h.work != want {
+	if want := filepath.Join(image.CacheDir(), WorkPrefix+l.ID()); h.work != want {
 		t.Errorf("the work directory is %s, want %s: labs of other state directories may have the name", h.work, want)
 	}
 	const script = `stat -c %d:%i /; nsenter --mount=/proc/self/ns/mnt stat -c %d:%i /; ls /mnt`
@@ -68,8 +68,8 @@ func TestContainerThatEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	builder := guest.Builder{Cache: guest.CacheDir(), Files: map[string]string{"/usr/local/bin/nerdctl": "../../../../bin/nerdctl"}}
-	h, err := New(t.Context(), l, l.HostNS(), "", builder, guest.DefaultRecipe())
+	builder := image.Builder{Cache: image.CacheDir(), Files: map[string]string{"/usr/local/bin/nerdctl": "../../../../bin/nerdctl"}}
+	h, err := New(t.Context(), l, l.HostNS(), "", builder, image.DefaultRecipe())
 	if err != nil {
 		t.Fatal(errors.Join(err, l.Close()))
 	}

@@ -17,7 +17,7 @@ import (
 	"unnest/internal/measure/stack"
 	"unnest/internal/measure/study/startup/timer"
 	"unnest/internal/measure/workload"
-	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/image"
 	"unnest/internal/testbed/lab"
 	"unnest/internal/testbed/place"
 )
@@ -42,7 +42,7 @@ func (s *Study) Execute(ctx context.Context, e experiment.Execution) (experiment
 func (s *Study) startContainer(ctx context.Context, in place.Place, n stack.Network) (_ []workload.Value, err error) {
 	name := newName()
 	args := append([]string{machine.Engine, "--cni-path", timedPlugins, "run", "--detach", "--name", name}, machine.NetworkArgs(n, startPorts)...)
-	args = append(args, guest.ContainerImage,
+	args = append(args, image.ContainerImage,
 		"/bin/busybox", "nc", lab.TenantGateway, strconv.Itoa(inboxPort), "-e", "/bin/busybox", "echo", name)
 	defer func() {
 		if err != nil {

@@ -1,4 +1,4 @@
-package guest
+package image
 
 import (
 	"context"
@@ -72,7 +72,7 @@ func (b *Builder) kernel(ctx context.Context, r Recipe, root string, init []byte
 		return fmt.Errorf("read kernel: %w", err)
 	}
 	elf := bzImage // those of other architectures are not compressed, or decompress fast
-	if r.Arch.or() == AMD64 {
+	if r.Arch.OrAMD64() == AMD64 {
 		if elf, err = uncompressKernel(ctx, bzImage); err != nil {
 			return fmt.Errorf("kernel %s: %w", release, err)
 		}

@@ -1,4 +1,4 @@
-package guest
+package image
 
 import (
 	"errors"
@@ -78,7 +78,7 @@ func TestPrune(t *testing.T) {
 	if want := []string{"image-new", "image-running", "work-old"}; err != nil || len(removed) != 3 || !slices.Equal(names(), want) {
 		t.Errorf("removed %+v, %v; left are %q, want %q", removed, err, names(), want)
 	}
-	if !cached(filepath.Join(cache, "image-new")) || cached(filepath.Join(cache, "image-none")) {
+	if !MarkUsed(filepath.Join(cache, "image-new")) || MarkUsed(filepath.Join(cache, "image-none")) {
 		t.Error("an existing directory is not cached")
 	}
 }

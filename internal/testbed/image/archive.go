@@ -1,4 +1,4 @@
-package guest
+package image
 
 import (
 	"archive/tar"
@@ -81,7 +81,7 @@ func newImage(ctx context.Context, arch Arch, layer func(context.Context, io.Wri
 	}
 	sum := hex.EncodeToString(hash.Sum(nil))
 	config, err := json.Marshal(map[string]any{ // OCI image specification 1.1, config.md
-		"os": "linux", "architecture": arch.or(),
+		"os": "linux", "architecture": arch.OrAMD64(),
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{"sha256:" + sum}},
 		"config": map[string]any{
 			"Env": []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},

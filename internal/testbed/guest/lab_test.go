@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"unnest/internal/testbed/image"
+
 	"golang.org/x/crypto/ssh"
 
 	"unnest/internal/netdev/tap"
@@ -27,10 +29,10 @@ func privileged(t *testing.T) {
 
 // testImage returns an image without added files from the user's cache, so that Debian
 // is unpacked once per machine.
-func testImage(t *testing.T) Image {
+func testImage(t *testing.T) image.Image {
 	t.Helper()
-	builder := Builder{Cache: CacheDir(), Progress: func(step string) { t.Log(step) }}
-	image, err := builder.Build(t.Context(), DefaultRecipe())
+	builder := image.Builder{Cache: image.CacheDir(), Progress: func(step string) { t.Log(step) }}
+	image, err := builder.Build(t.Context(), image.DefaultRecipe())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +66,7 @@ func testKey(t *testing.T) (ed25519.PrivateKey, ssh.Signer) {
 	return key, signer
 }
 
-func testGuest(t *testing.T, l *lab.Lab, image Image, signer ssh.Signer, change func(*Config)) *Guest {
+func testGuest(t *testing.T, l *lab.Lab, image image.Image, signer ssh.Signer, change func(*Config)) *Guest {
 	t.Helper()
 	hostKey, _ := testKey(t)
 	const mac = "52:54:00:00:00:02"
@@ -101,11 +103,11 @@ func testGuest(t *testing.T, l *lab.Lab, image Image, signer ssh.Signer, change 
 // A guest with Debian 13 boots, and its container engine runs a container of the tools.
 func TestTrixie(t *testing.T) {
 	privileged(t)
-	recipe, err := DefaultRecipe().Of(Trixie)
+	recipe, err := image.DefaultRecipe().Of(image.Trixie)
 	if err != nil {
 		t.Fatal(err)
 	}
-	builder := Builder{Cache: CacheDir(), Progress: func(step string) { t.Log(step) }}
+	builder := image.Builder{Cache: image.CacheDir(), Progress: func(step string) { t.Log(step) }}
 	image, err := builder.Build(t.Context(), recipe)
 	if err != nil {
 		t.Fatal(err)

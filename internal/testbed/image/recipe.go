@@ -1,4 +1,4 @@
-package guest
+package image
 
 import (
 	"crypto/sha256"
@@ -40,10 +40,10 @@ func DefaultRecipe() Recipe { return recipeOf(AMD64) }
 // ArchRecipe is the same guest for another architecture. Its Debian is unpacked but not
 // configured, because its scripts do not run here; see foreign.go.
 func ArchRecipe(a Arch) (Recipe, error) {
-	if err := a.check(); err != nil {
+	if err := a.Check(); err != nil {
 		return Recipe{}, err
 	}
-	return recipeOf(a.or()), nil
+	return recipeOf(a.OrAMD64()), nil
 }
 
 // SuiteRecipe is the default guest with the Debian packages of benchmark suites. Its
@@ -153,7 +153,7 @@ func recipeOf(a Arch) Recipe {
 // rootDigest identifies the Debian root file system of r. It depends on a part of the
 // recipe only, so that a changed script does not unpack Debian again.
 func (r Recipe) rootDigest() string {
-	if a := r.Arch.or(); a != AMD64 {
+	if a := r.Arch.OrAMD64(); a != AMD64 {
 		return digest(a, configuration, r.Suite, r.Packages, r.Excluded)
 	}
 	return digest(r.Suite, r.Packages, r.Excluded)

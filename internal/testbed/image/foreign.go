@@ -1,4 +1,4 @@
-package guest
+package image
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 )
 
 // foreign reports whether binaries of the image do not run on this machine.
-func (r Recipe) foreign() bool { return r.Arch.or() != Arch(runtime.GOARCH) }
+func (r Recipe) foreign() bool { return r.Arch.OrAMD64() != Arch(runtime.GOARCH) }
 
 // extract unpacks Debian of a foreign architecture without running scripts of packages,
 // so it needs neither user-mode emulation nor binfmt_misc. configure does what the

@@ -1,4 +1,4 @@
-package guest
+package image
 
 import (
 	"bytes"
@@ -68,7 +68,7 @@ func (a Arch) checkBinary(path string, content io.ReaderAt) error {
 		return nil // a script
 	}
 	if f.Machine != a.traits().elf {
-		return fmt.Errorf("add %s to the guest image: it is for %s, the guest is %s: build it with GOARCH=%s", path, f.Machine, a.or(), a.or())
+		return fmt.Errorf("add %s to the guest image: it is for %s, the guest is %s: build it with GOARCH=%s", path, f.Machine, a.OrAMD64(), a.OrAMD64())
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package guest
+package image
 
 import (
 	"context"
@@ -23,8 +23,8 @@ func CacheDir() string {
 	return "/var/cache/unnest"
 }
 
-// cached reports whether dir is in the cache, and marks it as used.
-func cached(dir string) bool {
+// MarkUsed reports whether dir is in the cache, and marks it as used.
+func MarkUsed(dir string) bool {
 	if _, err := os.Stat(dir); err != nil {
 		return false
 	}
@@ -38,6 +38,9 @@ var (
 	imageLock    = cacheLock{"lock", "builds an image"}
 	snapshotLock = cacheLock{"snapshot.lock", "freezes a guest"}
 )
+
+// lockInterval is how often a lock is tried that another process has.
+const lockInterval = 20 * time.Millisecond
 
 type cacheLock struct{ file, owner string }
 
@@ -62,8 +65,10 @@ func (b *Builder) lock(ctx context.Context, l cacheLock) (unlock func(), err err
 			b.report("waiting for another unnest that %s in %s", l.owner, b.Cache)
 			reported = true
 		}
-		if err := sleep(ctx, pollInterval); err != nil {
-			return nil, errors.Join(err, f.Close())
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(context.Cause(ctx), f.Close())
+		case <-time.After(lockInterval):
 		}
 	}
 }
@@ -87,6 +92,33 @@ func (b *Builder) whole(path string, fill func(tmp string) error) error {
 	}
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(tmp))
+	}
+	return nil
+}
+
+// snapshotPrefix begins the names of the directories of snapshots in the cache.
+const snapshotPrefix = "snapshot-"
+
+// SnapshotDir is the directory in a cache of the snapshot that depends on inputs.
+func SnapshotDir(cache string, inputs []string) string {
+	return filepath.Join(cache, snapshotPrefix+digest(inputs))
+}
+
+// LockSnapshots locks the snapshots in the cache for this process. If another process has
+// them, it waits.
+func (b *Builder) LockSnapshots(ctx context.Context) (unlock func(), err error) {
+	return b.lock(ctx, snapshotLock)
+}
+
+// MakeSnapshot makes a directory of SnapshotDir with the content that fill makes,
+// completely or not at all. Before, it removes unfinished snapshots, and what the cache has
+// too much. The snapshots must be locked.
+func (b *Builder) MakeSnapshot(ctx context.Context, dir string, fill func(tmp string) error) error {
+	if err := errors.Join(removeParts(b.Cache, snapshotPrefix), b.prune(ctx)); err != nil {
+		return err
+	}
+	if err := b.whole(dir, fill); err != nil {
+		return fmt.Errorf("freeze a guest: %w", err)
 	}
 	return nil
 }

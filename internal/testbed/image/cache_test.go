@@ -1,4 +1,4 @@
-package guest
+package image
 
 import (
 	"context"
@@ -79,7 +79,7 @@ func TestLockWaits(t *testing.T) {
 	select {
 	case err := <-got:
 		t.Fatalf("it did not wait: %v", err)
-	case <-time.After(5 * pollInterval):
+	case <-time.After(5 * lockInterval):
 	}
 	unlock()
 	if err := <-got; err != nil {
@@ -228,7 +228,7 @@ func TestRunKillsEverything(t *testing.T) {
 	go func() {
 		done <- (&Builder{Cache: cache}).run(ctx, nil, "sh", "-c", `setsid sleep `+mark+` & touch "$0"; wait`, begun)
 	}()
-	for end := time.Now().Add(patience); !exists(begun) || sleepers(t, mark) == 0; time.Sleep(pollInterval) {
+	for end := time.Now().Add(patience); !exists(begun) || sleepers(t, mark) == 0; time.Sleep(lockInterval) {
 		if time.Now().After(end) {
 			t.Fatal("it does not begin")
 		}
@@ -237,7 +237,7 @@ func TestRunKillsEverything(t *testing.T) {
 	if err := <-done; !errors.Is(err, why) {
 		t.Errorf("got %v, want %v", err, why)
 	}
-	for end := time.Now().Add(patience); sleepers(t, mark) > 0; time.Sleep(pollInterval) {
+	for end := time.Now().Add(patience); sleepers(t, mark) > 0; time.Sleep(lockInterval) {
 		if time.Now().After(end) {
 			t.Fatal("a process is left")
 		}

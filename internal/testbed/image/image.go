@@ -1,15 +1,14 @@
-package guest
+// Package image makes the images of guests, for three architectures, and keeps them in a cache,
+// which also has the snapshots of guests.
+//
+// It knows nothing about how a guest runs.
+package image
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // Image is a guest image on disk. Guests share it and never write to it.
@@ -36,7 +35,7 @@ type Builder struct {
 // removes what failed or interrupted builds left, and what the cache has too much: see
 // Prune.
 func (b *Builder) Build(ctx context.Context, r Recipe) (Image, error) {
-	if err := r.Arch.check(); err != nil {
+	if err := r.Arch.Check(); err != nil {
 		return Image{}, err
 	}
 	files, err := b.sources(r.Arch)
@@ -53,7 +52,7 @@ func (b *Builder) Build(ctx context.Context, r Recipe) (Image, error) {
 	if r.xen() {
 		image.Hypervisor = file(hypervisorFile)
 	}
-	if cached(dir) {
+	if MarkUsed(dir) {
 		return image, nil
 	}
 	unlock, err := b.lock(ctx, imageLock)
@@ -61,7 +60,7 @@ func (b *Builder) Build(ctx context.Context, r Recipe) (Image, error) {
 		return Image{}, err
 	}
 	defer unlock()
-	if cached(dir) {
+	if MarkUsed(dir) {
 		return image, nil
 	}
 	root, err := b.debianRoot(ctx, r)
@@ -96,10 +95,10 @@ func (b *Builder) Root(ctx context.Context, r Recipe) (string, error) {
 func (b *Builder) debianRoot(ctx context.Context, r Recipe) (string, error) {
 	dir := filepath.Join(b.Cache, "debian-"+r.rootDigest())
 	root := filepath.Join(dir, "root")
-	if cached(dir) {
+	if MarkUsed(dir) {
 		return root, nil
 	}
-	b.report("unpacking Debian %s for %s and %d packages (takes minutes, once)", r.Suite, r.Arch.or(), len(r.Packages))
+	b.report("unpacking Debian %s for %s and %d packages (takes minutes, once)", r.Suite, r.Arch.OrAMD64(), len(r.Packages))
 	return root, b.whole(dir, func(tmp string) error {
 		target := filepath.Join(tmp, "root")
 		if r.foreign() {
@@ -110,7 +109,7 @@ func (b *Builder) debianRoot(ctx context.Context, r Recipe) (string, error) {
 }
 
 func (b *Builder) mmdebstrap(ctx context.Context, r Recipe, target string, options ...string) error {
-	args := append(options, "--mode=root", "--architectures="+string(r.Arch.or()), "--include="+strings.Join(r.Packages, ","),
+	args := append(options, "--mode=root", "--architectures="+string(r.Arch.OrAMD64()), "--include="+strings.Join(r.Packages, ","),
 		"--aptopt=Acquire::Languages \"none\"", "--aptopt=Acquire::Retries \"3\"")
 	for _, path := range r.Excluded {
 		args = append(args, "--dpkgopt=path-exclude="+path)
@@ -120,30 +119,4 @@ func (b *Builder) mmdebstrap(ctx context.Context, r Recipe, target string, optio
 	args = append(args, `--setup-hook=mkdir -p "$1/usr/share/man/man1" "$1/usr/share/man/man7"`)
 	return b.run(ctx, []string{"INITRD=No", "DEBIAN_FRONTEND=noninteractive"}, // INITRD=No: the guest has its own initrd
 		append(append([]string{"mmdebstrap"}, args...), r.Suite, target)...)
-}
-
-// run runs a command in a process namespace of its own, so that the end of ctx kills
-// everything that it started, also processes that left its session, as those of dpkg
-// do. The output goes to a log in the cache, which stays if the command fails. The error
-// quotes the cause from it and names it.
-func (b *Builder) run(ctx context.Context, env []string, args ...string) error {
-	log, err := os.Create(filepath.Join(b.Cache, args[0]+".log"))
-	if err != nil {
-		return fmt.Errorf("create log of %s: %w", args[0], err)
-	}
-	cmd := exec.CommandContext(ctx, "unshare", append([]string{"--pid", "--fork", "--mount-proc", "--kill-child"}, args...)...)
-	cmd.Env = append(os.Environ(), env...)
-	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true} // Ctrl-C at the terminal must not reach it
-	cmd.WaitDelay = stopGrace
-	cmd.Stdout, cmd.Stderr = log, log
-	err = cmd.Run()
-	_ = log.Close() // on a full disk the command fails, too
-	if ctx.Err() != nil {
-		return errors.Join(fmt.Errorf("%s: %w", args[0], context.Cause(ctx)), os.Remove(log.Name()))
-	}
-	if err != nil {
-		out, _ := os.ReadFile(log.Name())
-		return fmt.Errorf("run %s: %w: %s; see %s", args[0], err, causeOf(string(out)), log.Name())
-	}
-	return os.Remove(log.Name())
 }
