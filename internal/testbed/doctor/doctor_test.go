@@ -147,7 +147,9 @@ func TestExamine(t *testing.T) {
 			{"nested virtualization", Limited, "tcg emulates svm: an L2 guest works, but slowly", "see accelerator", false}}},
 		{"tcg of QEMU 10", func(p *Probes) {
 			p.Accel = tcg
-			p.Output = func(context.Context, string, ...string) (string, error) { return "QEMU emulator version 10.0.13 (Debian)", nil }
+			p.Output = func(context.Context, string, ...string) (string, error) {
+				return "QEMU emulator version 10.0.13 (Debian)", nil
+			}
 		}, []Check{
 			{"accelerator", Limited, "tcg: no hardware", "enable virtualization in the firmware; on a virtual machine, enable nested virtualization on its host", false},
 			{"nested virtualization", Limited, "tcg emulates svm: an L2 guest works, but slowly", "see accelerator", false},
