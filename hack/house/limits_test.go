@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The limits. A change that exceeds one makes the code smaller, or says in docs/decisions.md why it
+// The limits. A change that exceeds one makes the code smaller, or says in docs/decisions why it
 // cannot. The first two only fall: the aims are 4,000 and 90,000 lines. plan/trace is the one package above.
 const (
 	maxPackage      = 4_970   // hand-written lines of the largest package, without tests
