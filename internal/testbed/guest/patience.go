@@ -32,7 +32,7 @@ func (c Config) limits() limits {
 	return kvmLimits
 }
 
-// Patience returns after which time a wait for the guest's services is reported, and after which it is given up.
+// Patience returns how long a wait for the guest takes until it is first reported, and until it is given up.
 func (c Config) Patience() (notice, limit time.Duration) { return c.limits().notice, c.limits().all }
 
 // A QEMU that takes less than starved of a processor, and more than idle, waits for other programs.
