@@ -42,7 +42,7 @@ test-deps: deps ## install the packages that the tests also need (root)
 	@hack/deps $(TEST_PACKAGES) $(TRADE_PACKAGES)
 
 .PHONY: go
-go: ## get the Go that go.mod wants into the user's cache, unless PATH has one
+go: # gets the Go that go.mod wants into the user's cache, unless PATH has one
 	@hack/go get
 
 .PHONY: build
@@ -61,7 +61,7 @@ trade: ## build and test the trading application, apps/trade/target/trade.war (r
 	mvn -B -ntp -q -f apps/trade/pom.xml verify
 
 .PHONY: trade-bundle
-trade-bundle: trade ## pack bin/trade.tar for bench multilevel --suite application: the application, WildFly and JMeter (root)
+trade-bundle: trade # packs bin/trade.tar for bench multilevel --suite application: the application, WildFly and JMeter (root)
 	@hack/deps unzip
 	@hack/trade
 
@@ -78,6 +78,10 @@ test: test-deps build bin/gotestsum ## run all tests, failed ones twice; fail if
 .PHONY: e2e
 e2e: test-deps build ## run the tests named TEST only, with ARGS as their flags: see CONTRIBUTING.md (root)
 	@hack/e2e '$(TEST)' $(ARGS)
+
+.PHONY: test-attack
+test-attack: test-deps ## run what tenants, guests and pods do to harm others: the tests named TestAttack (root)
+	UNNEST_PRIVILEGED=1 go test -count=1 -v -run '^TestAttack' ./internal/...
 
 RELEASES ?= bookworm trixie
 
