@@ -2,11 +2,13 @@ package report_test
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
 	"unnest/internal/measure/noise"
 	"unnest/internal/measure/result"
+	"unnest/internal/report/advice"
 	"unnest/internal/report/comparison"
 	"unnest/internal/report/document"
 	"unnest/internal/report/provenance"
@@ -59,6 +61,63 @@ func TestNoiseInReport(t *testing.T) {
 				t.Errorf("warnings %q, want %q first", doc.Warnings, tc.warning)
 			}
 		})
+	}
+}
+
+// No subject's answer hides that the run is too noisy.
+func TestNoiseInAnswerOfEachSubject(t *testing.T) {
+	busy := noise.Reading{Elapsed: 1, Others: 0.9}.Tags()
+	disturbed := func(run result.Run, samples []result.Sample) (result.Run, []result.Sample) {
+		for i := range samples {
+			tags := maps.Clone(busy)
+			maps.Copy(tags, samples[i].Tags)
+			samples[i].Tags = tags
+		}
+		return run, samples
+	}
+	run, samples := disturbed(synthetic(6))
+	domainRun, domainSamples := disturbed(domainRun(6))
+	for name, doc := range map[string]document.Document{
+		"network": runs.Build(run, samples, runs.Options{}),
+		"domains": runs.Build(domainRun, domainSamples, runs.Options{}),
+		"advice":  advice.Build(provenance.Source{Run: run, Samples: samples}, nil),
+	} {
+		if !strings.HasPrefix(doc.Answer, "Too noisy to conclude") {
+			t.Errorf("%s: answer %q", name, doc.Answer)
+		}
+	}
+}
+
+// Repeats are shown for each configuration, and why first measurements count.
+func TestRepeatsInReport(t *testing.T) {
+	run, samples := noisy(0, 3, noise.Reading{})
+	for i, s := range samples {
+		if s.Configuration == "NAT" && s.Block < 3 && s.Case == samples[0].Case {
+			samples[i].Tags["repeats"], samples[i].Discarded = "1", 1
+		}
+	}
+	const want = "3 disturbed executions measured again (NAT 3). How often depends on the configuration, so the first measurement of each execution counts, not the last."
+	if got := runs.Build(run, samples, runs.Options{}).Warnings; len(got) == 0 || got[0] != want {
+		t.Errorf("got %q, want %q first", got, want)
+	}
+}
+
+// A journal that was cut at the end of a line is complete for its parser, but not for its run.
+func TestJournalThatLacksExecutions(t *testing.T) {
+	run, samples := synthetic(6)
+	executions := map[result.Execution]bool{}
+	for _, s := range samples {
+		executions[s.Execution()] = true
+	}
+	run.State, run.Planned = result.Complete, len(executions)
+	warns := func(samples []result.Sample) bool {
+		return strings.Contains(fmt.Sprint(runs.Build(run, samples, runs.Options{}).Warnings), fmt.Sprintf("of %d planned executions: a part of it is lost", run.Planned))
+	}
+	if warns(samples) {
+		t.Error("a whole journal: a warning")
+	}
+	if !warns(samples[:len(samples)/2]) || !warns(nil) {
+		t.Error("half a journal, or none: no warning")
 	}
 }
 

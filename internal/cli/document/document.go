@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 
+	"unnest/internal/measure/noise"
 	"unnest/internal/measure/rundir"
 	"unnest/internal/report/document"
 	"unnest/internal/report/papers"
@@ -30,7 +31,7 @@ func Load(dir string) (input provenance.Source, notes []string, err error) {
 	case !info.IsDir():
 		return provenance.Source{}, nil, fmt.Errorf("read run %s: not a directory: name the directory of the run", dir)
 	}
-	run, _, err := rundir.Load(dir)
+	run, journal, err := rundir.Read(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return provenance.Source{}, nil, fmt.Errorf("read run %s: not a run directory: it lacks %s or %s; name a directory that unnest bench has written",
 			dir, rundir.RunFile, rundir.SamplesFile)
@@ -38,14 +39,10 @@ func Load(dir string) (input provenance.Source, notes []string, err error) {
 	if err != nil {
 		return provenance.Source{}, nil, err
 	}
-	journal, err := rundir.LoadJournal(dir)
-	if err != nil {
-		return provenance.Source{}, nil, err
-	}
 	if journal.Dropped != "" {
 		notes = []string{journal.Dropped}
 	}
-	return provenance.Source{Dir: dir, Run: run, Samples: journal.Samples}, notes, nil
+	return provenance.Source{Dir: dir, Run: run, Samples: noise.Select(journal)}, notes, nil
 }
 
 // Build makes the report of a run that Load has read, next to the figures that papers

@@ -22,7 +22,8 @@ import (
 
 func TestLoadTellsWhatJournalLacks(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
-	d, err := rundir.Create(dir, result.Run{ID: "r1"})
+	d, err := rundir.Create(dir, result.Run{ID: "r1", Configurations: []result.Configuration{{Name: "NAT"}},
+		Cases: []result.Case{{Name: "udp_rr/64", Metrics: []result.Metric{{Name: "latency_mean", Unit: "us", Order: result.LIB}}}}})
 	if err != nil {
 		t.Fatal(err)
 	}

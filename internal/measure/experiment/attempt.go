@@ -49,12 +49,12 @@ func (e *engine) observe(x Execution) (func() (noise.Reading, error), error) {
 // maxRepeats is how often a disturbed execution is repeated.
 const maxRepeats = 3
 
-// again reports whether an execution that was repeated n times has to be repeated because
-// of what else the machine did. A run repeats one execution for two planned ones at most,
-// and does not spend all repeats at its start. The decision does not depend on the result.
-func (e *engine) again(n int) bool {
+// again reports whether x has to be repeated because of what else the machine did. A run repeats one
+// execution for two planned ones at most, and does not spend all repeats at its start. The decision
+// does not depend on the result. What was measured stays in the journal, see noise.Select.
+func (e *engine) again(x Execution) bool {
 	done := len(e.known) - len(e.todo)
-	return !e.spec.Noisy && e.reading.Disturbed() && n < maxRepeats &&
+	return !e.spec.Noisy && e.reading.Disturbed() && e.dir.Discarded(x.Key()) < maxRepeats &&
 		2*e.dir.Run().Disturbed < min(len(e.known), done+2*maxRepeats)
 }
 
@@ -120,6 +120,31 @@ func (p Part) samples(c Case, of result.Sample) (samples []result.Sample, _ erro
 	return samples, nil
 }
 
+// discard writes samples of x, which will be repeated, to the journal.
+func (e *engine) discard(x Execution, samples []result.Sample) error {
+	tag(samples, e.reading.Tags())
+	n := e.dir.Discarded(x.Key()) + 1
+	for i := range samples {
+		samples[i].Discarded = n
+	}
+	if err := e.dir.Append(samples); err != nil {
+		return err
+	}
+	return e.dir.Update(func(r *result.Run) { r.Disturbed++ })
+}
+
+// tag adds tags to samples, which keep their own.
+func tag(samples []result.Sample, tags map[string]string) {
+	if len(tags) == 0 {
+		return
+	}
+	for i := range samples {
+		own := maps.Clone(tags)
+		maps.Copy(own, samples[i].Tags)
+		samples[i].Tags = own
+	}
+}
+
 // done writes the samples of x to the journal, with tags for what else the machine did
 // and, if it took several attempts, their number.
 func (e *engine) done(x Execution, attempt int, samples []result.Sample) error {
@@ -127,13 +152,7 @@ func (e *engine) done(x Execution, attempt int, samples []result.Sample) error {
 	if attempt > 1 {
 		tags["attempt"] = strconv.Itoa(attempt)
 	}
-	if len(tags) > 0 {
-		for i := range samples {
-			own := maps.Clone(tags)
-			maps.Copy(own, samples[i].Tags)
-			samples[i].Tags = own
-		}
-	}
+	tag(samples, tags)
 	if err := e.dir.Append(samples); err != nil {
 		return err
 	}

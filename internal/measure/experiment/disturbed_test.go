@@ -45,6 +45,9 @@ func TestDisturbedExecutionsAreRepeated(t *testing.T) {
 				if len(r.bench.calls) != tc.calls || run.Disturbed != tc.disturbed || run.State != result.Complete || len(run.Failures) != 0 {
 					t.Errorf("%d executions, run %+v; want %d, %d repeated", len(r.bench.calls), run, tc.calls, tc.disturbed)
 				}
+				if n := len(r.discarded()); n < tc.disturbed || (n == 0) != (tc.disturbed == 0) {
+					t.Errorf("%d discarded samples in the journal, want those of %d executions", n, tc.disturbed)
+				}
 				if got := samples[0].Tags["others"]; got != tc.others {
 					t.Errorf("tags %v, want others %s", samples[0].Tags, tc.others)
 				}

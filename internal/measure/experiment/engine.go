@@ -196,15 +196,14 @@ func (e *engine) execution(ctx context.Context, x Execution) error {
 	if e.tally.failed[pair(x)] {
 		attempts = 1
 	}
-	for n, repeats := 1, 0; ; {
+	for n := 1; ; {
 		e.announce(e.todo)
 		e.report(Event{Kind: Started, Execution: x, Attempt: n})
 		samples, err := e.attempt(ctx, x)
 		switch {
-		case err == nil && e.again(repeats):
-			repeats++
+		case err == nil && e.again(x):
 			e.report(Event{Kind: Disturbed, Execution: x, Reading: e.reading})
-			if err := e.dir.Update(func(r *result.Run) { r.Disturbed++ }); err != nil {
+			if err := e.discard(x, samples); err != nil {
 				return err
 			}
 			continue

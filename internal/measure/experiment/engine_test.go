@@ -152,6 +152,15 @@ func (r *rig) load() (result.Run, []result.Sample) {
 	return run, samples
 }
 
+func (r *rig) discarded() []result.Sample {
+	r.t.Helper()
+	_, journal, err := rundir.Read(r.path)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return journal.Discarded
+}
+
 // wantExecutions checks that the journal has exactly these executions, in this order.
 func (r *rig) wantExecutions(want []Execution) {
 	r.t.Helper()

@@ -95,7 +95,11 @@ func TestParseJournalRefusesBrokenLines(t *testing.T) {
 		{"execution not ended", open + string(encode(t, execution("BrFusion", 0, 1))), "j:2: another execution begins before udp_rr/1280 in NAT, block 0, repetition 0 of line 1 has ended"},
 		{"execution twice", good + good, "j:2: udp_rr/1280 in NAT, block 0, repetition 0 is already on line 1"},
 		{"unknown order", strings.Replace(good, "LIB", "up", 1), `order "up"`},
-		{"no configuration", "{}\n", "j:1: sample has no configuration"},
+		{"no configuration", "{\"value\":1}\n", "j:1: sample has no configuration"},
+		{"no value", strings.Replace(good, `"value":100,`, "", 1), "j:1: sample of udp_rr/1280 in NAT, block 0, repetition 0: metrica has no value"},
+		{"null", strings.Replace(good, `"value":100,`, `"value":null,`, 1), "metrica has no value"},
+		{"huge", strings.Replace(good, `"value":100,`, `"value":1e300,`, 1), "want at most 1e+100"},
+		{"negative discarded", strings.Replace(good, `"block":0`, `"block":0,"discarded":-1`, 1), "discarded from 1"},
 		{"negative block", strings.Replace(good, `"block":0`, `"block":-1`, 1), "count from 0"},
 	}
 	for _, tt := range tests {

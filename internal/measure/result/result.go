@@ -49,6 +49,9 @@ type Sample struct {
 	Tags          map[string]string `json:"tags,omitempty"` // further properties to group samples by
 	// Intervals are the values in consecutive intervals of the execution, see Metric.Interval.
 	Intervals []float64 `json:"intervals,omitempty"`
+	// Discarded is 0 in a result of the run. Else the machine was disturbed, so the execution was measured
+	// again; Discarded counts such measurements of it from 1.
+	Discarded int `json:"discarded,omitempty"`
 }
 
 // Configuration describes one column of the run.
@@ -101,6 +104,7 @@ const (
 
 // Run is the provenance of samples: the experiment, the machines and the versions.
 type Run struct {
+	Schema         int               `json:"schema_version,omitempty"` // of run.json and the journal, see Schema
 	ID             string            `json:"id"`
 	Experiment     string            `json:"experiment"` // name of the experiment
 	Title          string            `json:"title"`
@@ -131,6 +135,50 @@ type Run struct {
 	Notes          []string          `json:"notes,omitempty"`      // what casts doubt on the figures, such as other work on the machine
 	Conditions     []string          `json:"conditions,omitempty"` // what held for all executions, such as who had which processor
 	Failures       []Failure         `json:"failures,omitempty"`   // executions given up after their retries
+}
+
+// Schema is the version of the format of run directories. 0 in an old run means 1. Keys are added
+// without a new version; it changes when one is removed or gets another meaning.
+const Schema = 1
+
+// Check returns an error if the run has a format of a later version, or the journal a sample that
+// cannot belong to it: of another run, of an unknown configuration or case, of a metric that its case
+// does not have, or with another unit or order.
+func (r Run) Check(j Journal) error {
+	if r.Schema > Schema {
+		return fmt.Errorf("schema_version %d: this version of unnest reads up to %d: use a later one", r.Schema, Schema)
+	}
+	metrics := map[string][]Metric{}
+	for _, c := range r.Cases {
+		metrics[c.Name] = c.Metrics
+	}
+	for _, s := range slices.Concat(j.Samples, j.Discarded) {
+		if err := r.owns(s, metrics); err != nil {
+			return fmt.Errorf("sample of %s: %w", s.Execution(), err)
+		}
+	}
+	return nil
+}
+
+// owns checks one sample, by the metrics of each case.
+func (r Run) owns(s Sample, metrics map[string][]Metric) error {
+	known, ok := metrics[s.Case]
+	i := slices.IndexFunc(known, func(m Metric) bool { return m.Name == s.Metric })
+	switch {
+	case s.Run != r.ID:
+		return fmt.Errorf("run %q: this is run %q", s.Run, r.ID)
+	case !r.Has(s.Configuration):
+		return fmt.Errorf("configuration %q: the run has none of that name", s.Configuration)
+	case !ok:
+		return fmt.Errorf("case %q: the run has none of that name", s.Case)
+	case i < 0:
+		return fmt.Errorf("metric %q: the case has none of that name", s.Metric)
+	case s.Unit != known[i].Unit:
+		return fmt.Errorf("%s in %q: the case has it in %q", s.Metric, s.Unit, known[i].Unit)
+	case s.Order != known[i].Order:
+		return fmt.Errorf("%s with order %s: the case has it with %s", s.Metric, s.Order, known[i].Order)
+	}
+	return nil
 }
 
 // ClusterNodes is the accelerator of runs in pods of an existing cluster: nobody knows what is

@@ -17,12 +17,13 @@ import (
 // Load reads the run directory path without locking it, so the run may be in progress. It
 // leaves out an incomplete execution.
 func Load(path string) (result.Run, []result.Sample, error) {
-	run, journal, err := read(path)
+	run, journal, err := Read(path)
 	return run, journal.Samples, err
 }
 
-// read reads run.json and the journal.
-func read(path string) (result.Run, result.Journal, error) {
+// Read reads the run directory path as Load does, and also what the run discarded. It returns an error
+// that names the file if a sample cannot belong to the run, see result.Run.Check.
+func Read(path string) (result.Run, result.Journal, error) {
 	name := filepath.Join(path, RunFile)
 	data, err := os.ReadFile(name)
 	if err != nil {
@@ -32,13 +33,18 @@ func read(path string) (result.Run, result.Journal, error) {
 	if err := json.Unmarshal(data, &run); err != nil {
 		return result.Run{}, result.Journal{}, fmt.Errorf("parse %s: %w", name, err)
 	}
-	journal, err := LoadJournal(path)
+	journal, err := readJournal(path)
+	if err == nil {
+		if err = run.Check(journal); err != nil {
+			err = fmt.Errorf("read run directory %s: %w", path, err)
+		}
+	}
 	return run, journal, err
 }
 
-// LoadJournal reads the journal of the run directory path, plain or compressed. A directory
+// readJournal reads the journal of the run directory path, plain or compressed. A directory
 // with both is an error.
-func LoadJournal(path string) (result.Journal, error) {
+func readJournal(path string) (result.Journal, error) {
 	plain, compressed := filepath.Join(path, SamplesFile), filepath.Join(path, CompressedFile)
 	data, err := os.ReadFile(plain)
 	packed, errPacked := os.ReadFile(compressed)

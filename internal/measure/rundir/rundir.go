@@ -37,11 +37,9 @@ var (
 type Dir struct {
 	path    string
 	run     result.Run
-	journal *os.File        // holds the lock
-	size    int64           // bytes of complete executions in journal
-	samples []result.Sample // as in journal
-	dropped string
-	broken  error // why the journal can no longer be appended to
+	journal *os.File       // holds the lock
+	content result.Journal // of journal
+	broken  error          // why the journal can no longer be appended to
 }
 
 // Create creates the run directory path, with its parents, and writes run to it. It
@@ -63,6 +61,7 @@ func Create(path string, run result.Run) (*Dir, error) {
 		if err == nil || info.Size() > 0 {
 			return fmt.Errorf("create run in %s: %w: continue it with --resume, or name another directory", d.path, ErrHoldsRun)
 		}
+		run.Schema = result.Schema
 		return d.writeRun(run)
 	})
 }
@@ -74,13 +73,12 @@ func Open(path string) (*Dir, error) {
 		return nil, fmt.Errorf("open run directory %s: its samples are compressed: run gunzip %s", path, filepath.Join(path, CompressedFile))
 	}
 	return lock(path, os.O_RDWR, func(d *Dir) error {
-		run, journal, err := read(d.path)
-		if err != nil {
+		var err error
+		if d.run, d.content, err = Read(d.path); err != nil {
 			return err
 		}
-		d.run, d.samples, d.size, d.dropped = run, journal.Samples, journal.Size, journal.Dropped
-		if d.dropped != "" {
-			return d.cut(d.size)
+		if d.content.Dropped != "" {
+			return d.cut(d.content.Size)
 		}
 		return nil
 	})
@@ -124,11 +122,21 @@ func (d *Dir) Path() string { return d.path }
 // Run returns the run as last written.
 func (d *Dir) Run() result.Run { return d.run }
 
-// Samples returns the samples in the journal, in order.
-func (d *Dir) Samples() []result.Sample { return slices.Clone(d.samples) }
+// Samples returns the results in the journal, in order.
+func (d *Dir) Samples() []result.Sample { return slices.Clone(d.content.Samples) }
+
+// Discarded returns how often the execution was measured and discarded.
+func (d *Dir) Discarded(e result.Execution) (n int) {
+	for _, s := range d.content.Discarded {
+		if s.Execution() == e {
+			n = max(n, s.Discarded)
+		}
+	}
+	return n
+}
 
 // Dropped describes the incomplete execution that Open removed, see result.Journal.
-func (d *Dir) Dropped() string { return d.dropped }
+func (d *Dir) Dropped() string { return d.content.Dropped }
 
 // Close releases the lock.
 func (d *Dir) Close() error { return d.journal.Close() }
@@ -155,8 +163,8 @@ func (d *Dir) Append(samples []result.Sample) error {
 	if err := d.write(lines); err != nil {
 		return d.explain(err)
 	}
-	d.size += int64(len(lines))
-	d.samples = append(d.samples, samples...)
+	d.content.Add(samples)
+	d.content.Size += int64(len(lines))
 	return nil
 }
 
@@ -171,8 +179,7 @@ func (d *Dir) encode(samples []result.Sample) ([]byte, error) {
 			return nil, fmt.Errorf("sample of run %q: this is run %q", s.Run, d.run.ID)
 		}
 	}
-	twice := func(s result.Sample) bool { return s.Execution() == samples[0].Execution() }
-	if slices.ContainsFunc(d.samples, twice) {
+	if d.content.Has(samples[0]) {
 		return nil, fmt.Errorf("%s is already in the journal", samples[0].Execution())
 	}
 	return lines, nil
@@ -190,7 +197,7 @@ func (d *Dir) write(lines []byte) error {
 	if err == nil {
 		return nil
 	}
-	if errCut := d.cut(d.size); errCut != nil {
+	if errCut := d.cut(d.content.Size); errCut != nil {
 		d.broken = fmt.Errorf("an earlier write was incomplete: %w", errCut)
 	}
 	return err
@@ -211,7 +218,7 @@ func (d *Dir) cut(size int64) error {
 // explain adds the fix for a full disk to err.
 func (d *Dir) explain(err error) error {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		return fmt.Errorf("write to %s: %w: the %d samples so far are kept; free some space and continue with --resume", d.path, err, len(d.samples))
+		return fmt.Errorf("write to %s: %w: the %d samples so far are kept; free some space and continue with --resume", d.path, err, len(d.content.Samples))
 	}
 	return fmt.Errorf("write to %s: %w", d.path, err)
 }

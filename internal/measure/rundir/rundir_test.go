@@ -46,10 +46,21 @@ func encode(t testing.TB, executions ...[]result.Sample) []byte {
 	return journal
 }
 
+// newRun is a run to which executions can belong.
+func newRun() result.Run {
+	run := result.Run{ID: "r1", State: result.Running, Repetitions: 6, Configurations: []result.Configuration{{Name: "NAT"}, {Name: "BrFusion"}}}
+	c := result.Case{Name: "udp_rr/1280"}
+	for _, s := range execution("NAT", 0, 5) {
+		c.Metrics = append(c.Metrics, result.Metric{Name: s.Metric, Unit: s.Unit, Order: s.Order})
+	}
+	run.Cases = []result.Case{c}
+	return run
+}
+
 // create creates a run directory and closes it at the end of the test.
 func create(t *testing.T, path string) *Dir {
 	t.Helper()
-	d, err := Create(path, result.Run{ID: "r1", State: result.Running, Repetitions: 6})
+	d, err := Create(path, newRun())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -328,7 +339,7 @@ func TestFullDisk(t *testing.T) {
 		}
 	})
 	path := filepath.Join(mount, "run")
-	d, err := Create(path, result.Run{ID: "r1"})
+	d, err := Create(path, newRun())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -340,8 +351,50 @@ func TestFullDisk(t *testing.T) {
 	if !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "are kept") {
 		t.Fatalf("error %v, want one that names %s and says that samples are kept", err, path)
 	}
-	journal, err := LoadJournal(path)
+	_, journal, err := Read(path)
 	if err != nil || journal.Dropped != "" || len(journal.Samples) != 5*(block-1) {
 		t.Errorf("%d samples, dropped %q, %v; want %d whole ones", len(journal.Samples), journal.Dropped, err, 5*(block-1))
+	}
+}
+
+// What was discarded does not count as a result, and is counted again after a restart.
+func TestDiscarded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "run")
+	d := create(t, path)
+	first, second, last := execution("NAT", 0, 2), execution("NAT", 0, 2), execution("NAT", 0, 2)
+	for i := range first {
+		first[i].Discarded, second[i].Discarded = 1, 2
+	}
+	appendAll(t, d, first, second)
+	if err := d.Append(second); err == nil || !strings.Contains(err.Error(), "is already in the journal") {
+		t.Errorf("discarded twice with one number: %v", err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if n := again.Discarded(last[0].Execution()); n != 2 || len(again.Samples()) != 0 {
+		t.Errorf("%d discarded, %d samples; want 2 and none", n, len(again.Samples()))
+	}
+	appendAll(t, again, last)
+	_, journal, err := Read(path)
+	if err != nil || len(journal.Samples) != 2 || len(journal.Discarded) != 4 || journal.Samples[0].Discarded != 0 {
+		t.Errorf("got %+v, %v; want 2 samples and 4 discarded", journal, err)
+	}
+}
+
+func TestReadRefusesForeignSamples(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "run")
+	d := create(t, path)
+	appendAll(t, d, execution("NAT", 0, 1))
+	if err := d.Update(func(r *result.Run) { r.ID = "r2" }); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Load(path); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), `run "r1": this is run "r2"`) {
+		t.Errorf("got %v, want an error that names the directory and both runs", err)
 	}
 }

@@ -44,6 +44,7 @@ func Build(input provenance.Source, notes []string) document.Document {
 	if doc.AnswerFirst(0); doc.Answer == "" {
 		doc.Answer = "This run carries no advice. The last table says what to measure."
 	}
+	doc.SayBefore(provenance.Observe(input.Run, input.Samples).Verdict())
 	g := document.Group{ID: "choices", Title: "Choices"}
 	g.Add(choiceTable(data, input.Run), reasonTable(data), commandTable(data))
 	if chart := choiceChart(data); len(chart.Categories) > 0 {

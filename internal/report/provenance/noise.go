@@ -20,21 +20,30 @@ type observed struct {
 	all       []noise.Reading // one for each execution in which the machine was observed
 	disturbed []noise.Reading // of these
 	repeated  int             // disturbed executions that were measured again
+	repeats   []string        // of them per configuration, worded; empty: not known
+	first     bool            // the first measurement counts, because repeats depend on the configuration
 }
 
 // Observe sums up what the machine did during samples of a run.
 func Observe(run result.Run, samples []result.Sample) observed {
 	o := observed{repeated: run.Disturbed}
-	seen := map[result.Execution]bool{}
+	seen, repeats := map[result.Execution]bool{}, map[string]int{}
 	for _, s := range samples {
 		r, ok := noise.OfTags(s.Tags)
 		if !ok || seen[s.Execution()] {
 			continue
 		}
 		seen[s.Execution()] = true
+		repeats[s.Configuration] += noise.Repeats(s)
+		o.first = o.first || s.Discarded > 0
 		o.all = append(o.all, r)
 		if r.Disturbed() {
 			o.disturbed = append(o.disturbed, r)
+		}
+	}
+	for _, c := range run.Configurations {
+		if n := repeats[c.Name]; n > 0 {
+			o.repeats = append(o.repeats, fmt.Sprintf("%s %d", c.Name, n))
 		}
 	}
 	return o
@@ -91,7 +100,14 @@ func (o observed) warning() string {
 		parts = append(parts, fmt.Sprintf("%d of %s remained disturbed: %s.", len(o.disturbed), document.Plural(len(o.all), "execution"), o.cause()))
 	}
 	if o.repeated > 0 {
-		parts = append(parts, document.Plural(o.repeated, "disturbed execution")+" measured again.")
+		text := document.Plural(o.repeated, "disturbed execution") + " measured again"
+		if len(o.repeats) > 0 {
+			text += " (" + strings.Join(o.repeats, ", ") + ")"
+		}
+		parts = append(parts, text+".")
+	}
+	if o.first {
+		parts = append(parts, "How often depends on the configuration, so the first measurement of each execution counts, not the last.")
 	}
 	return strings.Join(parts, " ")
 }

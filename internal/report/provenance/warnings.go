@@ -29,6 +29,9 @@ func Warnings(run result.Run, samples []result.Sample) []string {
 		}
 		warn("The run is %s, not complete%s: %d of %s have samples.", run.State, why, len(done), document.Plural(run.Planned, "planned execution"))
 	}
+	if lost := run.Planned - len(done) - len(run.Failures); run.State == result.Complete && lost > 0 {
+		warn("The journal lacks %d of %s: a part of it is lost, so the figures are of the others only.", lost, document.Plural(run.Planned, "planned execution"))
+	}
 	if !run.Interleaved {
 		warn("The configurations were not interleaved: a change of the machine between their measurements looks like a difference between them.")
 	}

@@ -52,9 +52,9 @@ func Build(run result.Run, samples []result.Sample, o Options) document.Document
 	for i, cases := range b.sections() {
 		b.addSection(&doc, &computed, i, cases)
 	}
-	doc.SayBefore(provenance.Observe(run, b.Samples).Verdict())
 	unscored := b.addScores(&doc, &computed)
 	domains.Add(&doc, run, b.Samples, b.papers.Collocations)
+	doc.SayBefore(provenance.Observe(run, b.Samples).Verdict())
 	doc.PutSettings()
 	if len(doc.Headlines) == 0 {
 		doc.Headlines = []string{"This run has no samples to compare."}
