@@ -51,19 +51,44 @@ func (g *Guest) WaitReady(ctx context.Context, dial place.Dialer, key ssh.Signer
 			}
 			refused = err
 		}
-		s := g.sight()
-		due, hung := wait.see(s)
-		if hung != "" {
-			return nil, BootTimes{}, fmt.Errorf("%w: %s: %s; %s", ErrBoot, g.Name, hung, g.doing(ctx, wait.share(s), refused)+g.launchedBy())
-		}
-		if due && g.Progress != nil {
-			g.Progress(fmt.Sprintf("guest %s is not ready after %.0f s; %s", g.Name, s.at.Sub(wait.started).Seconds(), g.doing(ctx, wait.share(s), refused)))
+		if err := g.see(ctx, &wait, refused); err != nil {
+			return nil, BootTimes{}, err
 		}
 		if err := sleep(ctx, pollInterval); err != nil {
 			return nil, BootTimes{}, fmt.Errorf("%w: %s: not ready after %.0f s: %w; %s",
-				ErrBoot, g.Name, time.Since(g.started).Seconds(), err, g.doing(context.WithoutCancel(ctx), wait.share(s), refused))
+				ErrBoot, g.Name, time.Since(g.started).Seconds(), err, g.doing(context.WithoutCancel(ctx), wait.share(g.sight()), refused))
 		}
 	}
+}
+
+// see looks at the guest during wait. It reports a long wait to g.Progress. The error wraps ErrBoot
+// and says that the guest hangs. refused is why the last login failed.
+func (g *Guest) see(ctx context.Context, wait *bootWait, refused error) error {
+	s := g.sight()
+	due, hung := wait.see(s)
+	if hung != "" {
+		return fmt.Errorf("%w: %s: %s; %s", ErrBoot, g.Name, hung, g.doing(ctx, wait.share(s), refused)+g.launchedBy())
+	}
+	if due && g.Progress != nil {
+		g.Progress(fmt.Sprintf("guest %s is not ready after %.0f s; %s", g.Name, s.at.Sub(wait.started).Seconds(), g.doing(ctx, wait.share(s), refused)))
+	}
+	return nil
+}
+
+// whileBooting returns a context that ends when the guest hangs, with the cause that see returns. It
+// reports a long wait to g.Progress until stop is called.
+func (g *Guest) whileBooting(ctx context.Context) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for wait := newBootWait(g.limits(), g.sight()); sleep(ctx, pollInterval) == nil; {
+			if err := g.see(ctx, &wait, nil); err != nil {
+				cancel(err)
+			}
+		}
+	}()
+	return ctx, func() { cancel(nil); <-ended }
 }
 
 // doing says what QEMU does, that SSH refuses a login, and how the logs end.

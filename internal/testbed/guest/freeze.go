@@ -12,7 +12,7 @@ import (
 
 // freeze boots the guest c, whose snapshot is being made, and freezes it.
 func (c Config) freeze(ctx context.Context) (m manifest, err error) {
-	ctx, cancel := context.WithTimeout(ctx, freezeLimit)
+	ctx, cancel := context.WithTimeout(ctx, 2*c.limits().all) // the second half is for QEMU's files
 	defer cancel()
 	if err := c.writeDisks(); err != nil {
 		return m, err
@@ -24,8 +24,7 @@ func (c Config) freeze(ctx context.Context) (m manifest, err error) {
 	defer func() { err = errors.Join(err, g.Kill(), control.close()) }()
 	ctx, stop := control.whileWriting(ctx)
 	defer stop()
-	m.Ahead, err = control.awaitFrozen(ctx)
-	if err == nil {
+	if m.Ahead, err = g.awaitFrozen(ctx, control); err == nil {
 		m.Stopped, err = control.monitor.Stop(ctx)
 	}
 	if err == nil {
@@ -60,8 +59,16 @@ func (c Config) writeDisks() error {
 	return errors.Join(f.Truncate(c.Memory), f.Close())
 }
 
-// freezeLimit is how long a guest may take to boot and to start its container engine.
-const freezeLimit = 5 * time.Minute
+// awaitFrozen waits until the guest can be frozen, but no longer than for another guest to become ready.
+func (g *Guest) awaitFrozen(ctx context.Context, c *control) (time.Duration, error) {
+	ctx, stop := g.whileBooting(ctx)
+	defer stop()
+	ahead, err := c.awaitFrozen(ctx)
+	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w: %w", err, cause)
+	}
+	return ahead, err
+}
 
 func saveDevices(ctx context.Context, monitor *qmp.Client, path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)

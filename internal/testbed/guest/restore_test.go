@@ -18,6 +18,28 @@ import (
 	"unnest/internal/testbed/place"
 )
 
+// A guest that hangs while it is being frozen is reported and given up. The firmware prints nothing for
+// longer than this one may be silent.
+func TestFreezeThatHangs(t *testing.T) {
+	privileged(t)
+	var said []string
+	s := &Snapshots{Cache: t.TempDir(), Progress: func(step string) { said = append(said, step) }}
+	c := Config{Name: "node1", Image: testImage(t), Accel: TCG, VCPUs: 1, Memory: 512 << 20, Slots: 2,
+		patience: limits{notice: 10 * time.Millisecond, silent: 100 * time.Millisecond, all: patience}}
+	_, err := s.For(t.Context(), c)
+	if !errors.Is(err, ErrBoot) {
+		t.Fatalf("got %v, want ErrBoot", err)
+	}
+	for _, want := range []string{"frozen: no output for 100ms", "qemu-system-x86_64 -name guest=frozen"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in: %v", want, err)
+		}
+	}
+	if !slices.ContainsFunc(said, func(step string) bool { return strings.HasPrefix(step, "guest frozen is not ready after ") }) {
+		t.Errorf("said %q, want that the guest is not ready", said)
+	}
+}
+
 // Guests are restored one after the other from one snapshot. One that QEMU refuses boots,
 // and the line about it says why.
 func TestRestore(t *testing.T) {

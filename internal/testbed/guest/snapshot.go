@@ -62,6 +62,7 @@ func (c Config) frozen(s *Snapshot) Config {
 	return Config{
 		Name: "frozen", Dir: s.Dir, Arch: c.Arch, Image: c.Image, Accel: c.Accel, CPU: c.CPU, VCPUs: c.VCPUs, Memory: c.Memory,
 		Slots: frozenSlots(c.Slots), Shares: c.Shares, CredentialDrive: c.CredentialDrive, Snapshot: s,
+		Progress: c.Progress, patience: c.patience,
 	}
 }
 

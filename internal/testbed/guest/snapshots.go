@@ -45,6 +45,7 @@ func (s *Snapshots) For(ctx context.Context, c Config) (*Snapshot, error) {
 	}
 	err = b.MakeSnapshot(ctx, dir, func(tmp string) error {
 		s.report("freezing a guest with %d processors and %d MiB, to restore others from it (once)", c.VCPUs, c.Memory>>20)
+		c.Progress = s.Progress
 		return c.makeSnapshot(ctx, tmp, inputs)
 	})
 	if err != nil {
