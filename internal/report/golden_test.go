@@ -41,6 +41,7 @@ func few() (result.Run, []result.Sample) {
 			return strings.HasPrefix(m.Name, "host_")
 		})
 	}
+	run.Planned = run.Repetitions * len(run.Configurations) * len(run.Cases)
 	return run, samples
 }
 

@@ -30,7 +30,7 @@ const (
 func nested(repetitions int) (result.Run, []result.Sample) {
 	run := syntheticRun(repetitions)
 	run.ID, run.Experiment, run.Title = "20260314-092653-levels", "levels", "SysBench at three levels of virtualization"
-	run.Description, run.Baselines, run.Planned = "What each level of KVM costs.", []string{"L0"}, 15*repetitions
+	run.Description, run.Baselines, run.Planned = "What each level of KVM costs.", []string{"L0"}, 10*repetitions
 	run.Guests, run.File = nil, "name: levels\n"
 	run.Configurations = nil
 	for _, c := range []struct{ name, stack, vcpus string }{

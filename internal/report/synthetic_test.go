@@ -68,7 +68,7 @@ func syntheticRun(repetitions int) result.Run {
 func startup(repetitions int) (result.Run, []result.Sample) {
 	run := syntheticRun(repetitions)
 	run.ID, run.Experiment, run.Title = "20260314-092653-startup", "startup", "From the order of a container to its first message"
-	run.Description, run.Baselines, run.Planned = "Containers are started one after another.", []string{"NAT"}, 3*repetitions
+	run.Description, run.Baselines, run.Planned = "Containers are started one after another.", []string{"NAT"}, 2*repetitions
 	run.Configurations = run.Configurations[1:]
 	run.Cases = []result.Case{{
 		Suite: "startup", Name: "start", Group: "start", Title: "Start of a container", Tool: "nerdctl", Primary: "start",

@@ -130,7 +130,7 @@ func latencyRun(t *testing.T, configurations ...string) string {
 		run.Configurations = append(run.Configurations, result.Configuration{Name: name})
 	}
 	for _, name := range []string{"udp_rr/64", "udp_rr/1024", "tcp_stream"} {
-		run.Cases = append(run.Cases, result.Case{Suite: "network", Name: name})
+		run.Cases = append(run.Cases, result.Case{Suite: "network", Name: name, Metrics: []result.Metric{{Name: "latency_mean", Unit: "us", Order: result.LIB}}})
 	}
 	d, err := rundir.Create(dir, run)
 	if err != nil {
