@@ -19,6 +19,7 @@ var udpCases = []testCase{
 	{"answer-from-another-port-arrives", false, both, udpElsewhere},
 	{"client-on-a-fixed-port-is-answered", false, both, udpFixedClientPort},
 	{"two-clients-on-one-fixed-port-get-their-own-answers", false, both, udpTwoClientsOnePort},
+	{"clients-in-turn-on-one-fixed-port-are-answered-from-another-port", false, both, udpElsewhereInTurn},
 	{"client-bound-to-device-lo-is-answered", false, both, udpClientOnDevice},
 
 	{"dead-port-is-refused-at-once", true, both, func(t *trial) { t.deadPort(t.udp, 10) }},
@@ -49,6 +50,14 @@ func udpUnconnected(t *trial) {
 func udpElsewhere(t *trial) {
 	s := t.udpServer(t.fraction(1), agent.Elsewhere)
 	t.eachAsks(t.fractions, agent.Datagrams{Network: t.udp, Address: s.address, Anyone: true, Sizes: repeat(100, 5)})
+}
+
+// udpElsewhereInTurn has clients of all fractions call from one port, each after the former has ended.
+func udpElsewhereInTurn(t *trial) {
+	s, local := t.udpServer(t.fraction(1), agent.Elsewhere), t.newAddress(t.loopback)
+	for _, f := range append(t.others(s.fraction), s.fraction) {
+		t.eachAsks([]*fraction{f}, agent.Datagrams{Network: t.udp, Address: s.address, Local: local, Anyone: true, Sizes: repeat(10, 3)})
+	}
 }
 
 // udpFixedClientPort has clients on ports outside all ephemeral ranges.

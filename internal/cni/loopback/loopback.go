@@ -17,8 +17,8 @@
 // accepted alone; if its listener has gone, the SYN comes back and is sent to all. A
 // connection has its other end in one fraction, and only that one sends and receives
 // its segments. A datagram goes to the fraction that has last sent from its
-// destination, or to the only one that has not refused. When a UDP server moves to
-// another fraction, a client that keeps its socket is refused at most once.
+// destination, or to the only one that has not refused. If the server there has gone, the
+// datagram comes back and is sent to all, so a UDP server may move under its clients.
 //
 // # Equal ports
 //
@@ -27,7 +27,9 @@
 // the second one another port, at which its kernel and the server see it: the program
 // replaces the port in what comes from that client, and restores it in what goes to
 // it, also in quoted packets. A client in the server's own fraction is no exception.
-// Connections without such a conflict are not changed.
+// Connections without such a conflict are not changed. All servers of a fraction see a
+// UDP client at the same port, so an answer from another port than it has called
+// reaches it, too.
 //
 // The sockets of a connection keep its other end (BPF_MAP_TYPE_SK_STORAGE), so an idle
 // connection is never forgotten. The map hostlo_tcp serves handshakes and answers

@@ -93,13 +93,20 @@ type loopbackStranger struct {
 	Link    uint32
 }
 
+type loopbackUdpClient struct {
+	_         structs.HostLayout
+	Fraction  uint32
+	Port      uint16
+	Contested uint16
+}
+
 type loopbackUdpFlow struct {
 	_      structs.HostLayout
 	Cookie uint64
 	Peer   uint32
 	Port   uint16
 	Served uint8
-	Pad    uint8
+	Found  uint8
 }
 
 // Names of all BPF objects in the ELF.
@@ -109,6 +116,7 @@ const (
 	loopbackMapHostloAddresses = "hostlo_addresses"
 	loopbackMapHostloAliases   = "hostlo_aliases"
 	loopbackMapHostloCalled    = "hostlo_called"
+	loopbackMapHostloClients   = "hostlo_clients"
 	loopbackMapHostloListeners = "hostlo_listeners"
 	loopbackMapHostloOutside   = "hostlo_outside"
 	loopbackMapHostloRefusals  = "hostlo_refusals"
@@ -124,6 +132,7 @@ const (
 	loopbackVarAskedSince      = "asked_since"
 	loopbackVarHasClaims       = "has_claims"
 	loopbackVarHasStrangers    = "has_strangers"
+	loopbackVarHasUdpClaims    = "has_udp_claims"
 	loopbackVarServesUdp       = "serves_udp"
 )
 
@@ -181,6 +190,7 @@ type loopbackMapSpecs struct {
 	HostloAddresses *ebpf.MapSpec `ebpf:"hostlo_addresses"`
 	HostloAliases   *ebpf.MapSpec `ebpf:"hostlo_aliases"`
 	HostloCalled    *ebpf.MapSpec `ebpf:"hostlo_called"`
+	HostloClients   *ebpf.MapSpec `ebpf:"hostlo_clients"`
 	HostloListeners *ebpf.MapSpec `ebpf:"hostlo_listeners"`
 	HostloOutside   *ebpf.MapSpec `ebpf:"hostlo_outside"`
 	HostloRefusals  *ebpf.MapSpec `ebpf:"hostlo_refusals"`
@@ -199,6 +209,7 @@ type loopbackVariableSpecs struct {
 	AskedSince   *ebpf.VariableSpec `ebpf:"asked_since"`
 	HasClaims    *ebpf.VariableSpec `ebpf:"has_claims"`
 	HasStrangers *ebpf.VariableSpec `ebpf:"has_strangers"`
+	HasUdpClaims *ebpf.VariableSpec `ebpf:"has_udp_claims"`
 	ServesUdp    *ebpf.VariableSpec `ebpf:"serves_udp"`
 }
 
@@ -225,6 +236,7 @@ type loopbackMaps struct {
 	HostloAddresses *ebpf.Map `ebpf:"hostlo_addresses"`
 	HostloAliases   *ebpf.Map `ebpf:"hostlo_aliases"`
 	HostloCalled    *ebpf.Map `ebpf:"hostlo_called"`
+	HostloClients   *ebpf.Map `ebpf:"hostlo_clients"`
 	HostloListeners *ebpf.Map `ebpf:"hostlo_listeners"`
 	HostloOutside   *ebpf.Map `ebpf:"hostlo_outside"`
 	HostloRefusals  *ebpf.Map `ebpf:"hostlo_refusals"`
@@ -240,6 +252,7 @@ func (m *loopbackMaps) Close() error {
 		m.HostloAddresses,
 		m.HostloAliases,
 		m.HostloCalled,
+		m.HostloClients,
 		m.HostloListeners,
 		m.HostloOutside,
 		m.HostloRefusals,
@@ -259,6 +272,7 @@ type loopbackVariables struct {
 	AskedSince   *ebpf.Variable `ebpf:"asked_since"`
 	HasClaims    *ebpf.Variable `ebpf:"has_claims"`
 	HasStrangers *ebpf.Variable `ebpf:"has_strangers"`
+	HasUdpClaims *ebpf.Variable `ebpf:"has_udp_claims"`
 	ServesUdp    *ebpf.Variable `ebpf:"serves_udp"`
 }
 

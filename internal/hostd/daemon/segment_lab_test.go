@@ -38,6 +38,9 @@ func spec(pod string) *hostdpb.SegmentSpec {
 
 func (m *machine) joinAs(s *hostdpb.SegmentSpec, container string) (*hostdpb.Endpoint, error) {
 	r, err := m.client().JoinSegment(m.lab.t.Context(), &hostdpb.JoinSegmentRequest{Segment: s, ContainerId: container, Interface: "eth0"})
+	if err == nil { // as the plugin does when the pod is connected
+		_, err = m.client().Check(m.lab.t.Context(), &hostdpb.CheckRequest{ContainerId: container, Interface: "eth0", Endpoint: true})
+	}
 	return r.GetEndpoint(), err
 }
 
@@ -217,7 +220,8 @@ func TestSegment(t *testing.T) {
 		t.Errorf("device has the MAC %s and the MTU %s", mac, mtu)
 	}
 	again := a.mustJoin("web", "c1")
-	if again.GetFraction() != 1 || again.GetGeneration() != e.GetGeneration() || len(a.devices()) != 2 {
+	if again.GetFraction() != 1 || again.GetGeneration() != e.GetGeneration()+1 || // mustJoin has said that it is ready
+		len(a.devices()) != 2 {
 		t.Errorf("second join of the same gave %v, and devices %v", again, a.devices())
 	}
 	a.wantNICs("1 c1 attached "+nic.GetMac(), "2 c1 attached "+e.GetMac())

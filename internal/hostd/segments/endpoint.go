@@ -19,6 +19,8 @@ type endpoint struct {
 	guest   string
 	holder  attachment.Key // the attachment; zero once it has ended
 	name    string         // of the label that is on the TAP; "" without a queue
+	// joining is when the endpoint became a member of which the others do not know yet; else zero.
+	joining time.Time
 }
 
 // holds reports whether the endpoint is an attachment's.
@@ -144,7 +146,9 @@ func (r *Registry) RestoreOffloadsOf(guest string) (err error) {
 	return err
 }
 
-// Connect makes the endpoint at a port a member of its segment.
+// Connect makes the endpoint at a port a member of its segment. The others are told when the
+// guest has asked for the endpoint by Check, or after joinTime: until the guest has connected
+// the pod's lo it refuses nothing, so connects of the others to closed ports would wait for it.
 func (r *Registry) Connect(port string, key attachment.Key) error {
 	return r.with(r.at(port), func(e *endpoint) error {
 		if e == nil || !e.holds() {
@@ -154,7 +158,9 @@ func (r *Registry) Connect(port string, key attachment.Key) error {
 			return err
 		}
 		e.segment.created = time.Time{}
-		r.setMembers(e.segment, e.segment.members.With(e.fraction))
+		if !e.segment.members.Has(e.fraction) && !e.segment.dead {
+			e.segment.members, e.joining = e.segment.members.With(e.fraction), time.Now()
+		}
 		return nil
 	})
 }
@@ -187,6 +193,7 @@ func (r *Registry) Disconnect(port string) (found bool, err error) {
 		if !e.segment.dead {
 			err = e.relabel(attachment.Key{})
 		}
+		e.joining = time.Time{}
 		r.setMembers(e.segment, e.segment.members.Without(e.fraction))
 		return err
 	})

@@ -29,6 +29,9 @@ import (
 // are told their membership again, because a NIC that was down has missed it.
 const AnnounceInterval = 2 * time.Second
 
+// joinTime is how long a member may take until the others are told of it.
+const joinTime = 10 * time.Second
+
 // emptyTime is how long a segment made by Create waits for its first endpoint.
 const emptyTime = time.Minute
 
@@ -182,10 +185,21 @@ func (r *Registry) setMembers(p *podSegment, members segment.Set) {
 func (r *Registry) announce(p *podSegment) {
 	p.generation++
 	err := p.loop.setAlias(p.alias())
-	if err = errors.Join(err, p.loop.Announce(p.membership())); err != nil {
+	if err = errors.Join(err, p.loop.Announce(p.announcement())); err != nil {
 		r.log.Warn("announce members", "tenant", p.tenant, "pod", p.pod, "error", err)
 	}
-	r.log.Info("members of segment", "tenant", p.tenant, "pod", p.pod, "members", p.members, "generation", p.generation)
+	r.log.Info("members of segment", "tenant", p.tenant, "pod", p.pod, "members", p.announcement().Members, "generation", p.generation)
+}
+
+// announcement is the membership without the members of which the others do not know yet.
+func (p *podSegment) announcement() segment.Membership {
+	m := p.membership()
+	for f, e := range p.endpoints {
+		if !e.joining.IsZero() {
+			m.Members = m.Members.Without(f)
+		}
+	}
+	return m
 }
 
 func (p *podSegment) membership() segment.Membership {
@@ -221,7 +235,13 @@ func (r *Registry) Tick(tenant string) (affected []string) {
 
 func (r *Registry) tick(p *podSegment) (affected []string) {
 	if !p.loop.gone() {
-		if err := errors.Join(p.loop.RestoreOffloads(), p.loop.Announce(p.membership()), r.endIfEmpty(p)); err != nil {
+		for _, e := range p.endpoints {
+			if !e.joining.IsZero() && time.Since(e.joining) > joinTime {
+				e.joining = time.Time{}
+				r.announce(p)
+			}
+		}
+		if err := errors.Join(p.loop.RestoreOffloads(), p.loop.Announce(p.announcement()), r.endIfEmpty(p)); err != nil {
 			r.log.Warn("announce members", "tenant", p.tenant, "pod", p.pod, "error", err)
 		}
 		return nil

@@ -130,6 +130,12 @@ func TestEndpoints(t *testing.T) {
 		if err := s.Connect(port, of("c1")); err != nil {
 			t.Fatal(err)
 		}
+		if all := loop().announced; len(all) > 0 && all[len(all)-1].Members.Has(n.Fraction) {
+			t.Errorf("the others are told of %d before its guest is ready: %v", n.Fraction, all)
+		}
+		if err := s.Check(guest, of("c1")); err != nil {
+			t.Fatal(err)
+		}
 		return n
 	}
 	if n := join("g1", "u1n1-1"); n.Fraction != 1 || n.OwnMAC || n.Pod != "web" {
@@ -337,6 +343,46 @@ func TestCreatedSegment(t *testing.T) {
 	}
 }
 
+// The others are told of a member when its guest has connected the pod, or after joinTime, also
+// if the guest says nothing.
+func TestAnnouncedWhenReady(t *testing.T) {
+	s, made := fakeSegments(t)
+	for i, guest := range []string{"g1", "g2"} {
+		if _, err := s.Reserve(quota.Tenant{Name: "a"}, asked("web"), guest, of("c"), 0); err != nil {
+			t.Fatal(err)
+		}
+		port := fmt.Sprintf("u%dn1-1", i+1)
+		f, err := s.Open(guest, of("c"), port)
+		if err == nil {
+			err = errors.Join(f.Close(), s.Connect(port, of("c")))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, l := s.segments["a/web"], made[TAP("a", "web")]
+	last := func() segment.Membership { return l.announced[len(l.announced)-1] }
+	if _, m := s.Membership("u1n1-1"); m.Members != segment.Of(1, 2) {
+		t.Errorf("a guest is told the members %s", m.Members)
+	}
+	s.Tick("a")
+	if last().Members != 0 {
+		t.Errorf("announced %v before the guests are ready", last())
+	}
+	if err := s.Check("g1", of("c")); err != nil || last() != (segment.Membership{Generation: 1, Members: segment.Of(1)}) {
+		t.Errorf("announced %v, %v, when the first is ready", last(), err)
+	}
+	s.Tick("a")
+	if last() != (segment.Membership{Generation: 1, Members: segment.Of(1)}) {
+		t.Errorf("announced %v while the second is not ready", last())
+	}
+	p.endpoints[2].joining = time.Now().Add(-joinTime - time.Second)
+	s.Tick("a")
+	if last() != (segment.Membership{Generation: 2, Members: segment.Of(1, 2)}) {
+		t.Errorf("announced %v after %v", last(), joinTime)
+	}
+}
+
 // Random sequences of calls. At any time each open endpoint has a queue, and the connected
 // endpoints are announced. At the end nothing is left.
 func TestSegmentsAtRandom(t *testing.T) {
@@ -352,7 +398,11 @@ func TestSegmentsAtRandom(t *testing.T) {
 			if st := s.endpoints[owner{guest, key}]; st != nil && st.port != "" {
 				port = st.port
 			}
-			switch rng.IntN(6) {
+			switch rng.IntN(7) {
+			case 6:
+				if err := s.Check(guest, key); (err == nil) != (state[guest] == 3) {
+					t.Fatalf("seed %d: check in state %d: %v", seed, state[guest], err)
+				}
 			case 0, 1:
 				if state[guest] == 0 {
 					if _, err := s.Reserve(tenant, asked(fmt.Sprint("p", rng.IntN(4))), guest, key, 0); err == nil {
@@ -420,8 +470,8 @@ func checkSegments(t *testing.T, seed uint64, s *Registry, state map[string]int)
 		if l.deleted || len(p.endpoints) == 0 || l.queues != queues || p.members != members || len(l.names) != queues.Len() {
 			t.Fatalf("seed %d: segment %s has queues %s, members %s, names %v; want %s and %s", seed, p.pod, l.queues, p.members, l.names, queues, members)
 		}
-		if n := len(l.announced); n > 0 && l.announced[n-1] != p.membership() || int(p.generation) != n {
-			t.Fatalf("seed %d: announced %v, is %+v", seed, l.announced, p.membership())
+		if n := len(l.announced); n > 0 && l.announced[n-1] != p.announcement() || int(p.generation) > n {
+			t.Fatalf("seed %d: announced %v, is %+v", seed, l.announced, p.announcement())
 		}
 	}
 	for _, st := range state {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"slices"
+	"time"
 
 	"unnest/internal/hostapi/segment"
 	"unnest/internal/hostd/attachment"
@@ -89,8 +90,8 @@ func (r *Registry) Membership(port string) (mode string, m segment.Membership) {
 }
 
 // Check returns an error when an attachment's endpoint is not complete. If it is, the
-// segment's members are announced at once: an endpoint that was moved into its pod a
-// moment ago has missed the earlier announcements.
+// segment's members are announced at once, now with the endpoint: one that was moved into its
+// pod a moment ago has missed the earlier announcements.
 func (r *Registry) Check(guest string, key attachment.Key) error {
 	return r.with(r.held(owner{guest, key}), func(e *endpoint) error {
 		switch {
@@ -102,8 +103,12 @@ func (r *Registry) Check(guest string, key attachment.Key) error {
 			return errors.New("it is not a member of its segment")
 		case !e.segment.loop.Members().Has(e.fraction):
 			return errors.New("its queue has been closed")
+		case !e.joining.IsZero():
+			e.joining = time.Time{}
+			r.announce(e.segment)
+			return nil
 		default:
-			return e.segment.loop.Announce(e.segment.membership())
+			return e.segment.loop.Announce(e.segment.announcement())
 		}
 	})
 }

@@ -58,6 +58,9 @@ func Recover(o Options, holders map[int]segment.Fraction) (_ *Segment, err error
 	if err == nil {
 		err = s.anchor.detach()
 	}
+	if err == nil {
+		err = s.guard()
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -31,6 +31,8 @@ type Segment struct {
 	held map[segment.Fraction]queue
 	// anchor is a detached queue, which keeps the TAP while the segment is empty.
 	anchor queue
+	// endGuard ends the guard; nil without one.
+	endGuard func()
 }
 
 // Create makes a segment without fractions. No device of its name may exist. The TAP
@@ -66,7 +68,22 @@ func Create(o Options) (_ *Segment, err error) {
 	if err := s.anchor.detach(); err != nil {
 		return nil, fmt.Errorf("detach first queue: %w", err)
 	}
+	if err := s.guard(); err != nil {
+		return nil, err
+	}
 	return s, nil
+}
+
+// guard starts the guard, with a descriptor of its own of the anchor.
+func (s *Segment) guard() error {
+	fd, err := unix.FcntlInt(uintptr(s.anchor), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("duplicate descriptor: %w", err)
+	}
+	if s.endGuard, err = guard(queue(fd), s.index); err != nil {
+		return errors.Join(err, queue(fd).close())
+	}
+	return nil
 }
 
 // queueLength is how many frames each queue of a TAP holds for a VM that is behind. A
@@ -226,6 +243,10 @@ func (s *Segment) Close() error {
 	for f, q := range s.held {
 		errs = append(errs, q.close())
 		delete(s.held, f)
+	}
+	if s.endGuard != nil {
+		s.endGuard()
+		s.endGuard = nil
 	}
 	if s.anchor >= 0 {
 		errs = append(errs, s.anchor.close())

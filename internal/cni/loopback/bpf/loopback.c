@@ -152,7 +152,7 @@ static __always_inline int send_local_udp(struct __sk_buff *skb, const struct se
 	if (!serves_udp)
 		return LOCAL;
 	flow_received(&f, p, p->sport);
-	if (!served_flow(s, &f) || only_for(skb, p, s->fraction))
+	if ((!served_flow(s, &f) && !has_lost_port(p, s->fraction)) || only_for(skb, p, s->fraction))
 		return LOCAL;
 	return set_port(skb, p, SOURCE, claim_udp_port(skb, p, s->fraction, 1)) ? LOCAL : NOWHERE;
 }
@@ -187,6 +187,13 @@ static __always_inline int send_udp(struct __sk_buff *skb, const struct segment 
 		return to;
 	if (p->own == OWN_DESTINATION)
 		return LOCAL;
+	if (has_udp_claims) {
+		flow_sent(&f, p);
+		flow = bpf_map_lookup_elem(&hostlo_udp, &f);
+		to = answer_elsewhere(skb, p, flow ? flow->peer : 0);
+		if (to != TO_ALL)
+			return to;
+	}
 	if (has_udp_socket(skb, p, p->sport))
 		return send_local_udp(skb, s, p);
 	flow_sent(&f, p);
@@ -372,6 +379,11 @@ static __always_inline int accept_udp_refusal(struct __sk_buff *skb, const struc
 
 	flow_received(&f, p, p->sport);
 	known = bpf_map_lookup_elem(&hostlo_udp, &f);
+	if (has_udp_claims && (!known || !known->peer)) {
+		port = forget_client(p, from);
+		if (port)
+			return set_port(skb, p, SOURCE, port);
+	}
 	if (known && known->served && known->peer != from) {
 		port = claim_udp_port(skb, p, from, 0);
 		if (!port)
@@ -405,9 +417,28 @@ static __always_inline int accept_icmp(struct __sk_buff *skb, const struct segme
 }
 
 /*
- * verdict is the verdict on a packet. Every datagram is accepted: if the fraction has
- * no socket for it, the kernel refuses it.
+ * accept_datagram accepts every datagram: if the fraction has no socket for it, the kernel
+ * refuses it. But one that was sent to a server here that has gone is returned, and its
+ * sender's fraction sends it to all: the server may have moved.
  */
+static __always_inline int accept_datagram(struct __sk_buff *skb, const struct segment *s, struct packet *p, int to_all,
+					   __u32 from)
+{
+	__be16 port;
+
+	if (p->returned)
+		return !to_all && take_back(s, p, from) ? ASK_ALL : DROP;
+	port = learn_udp_peer(skb, s, p, from);
+	if (!to_all && has_gone(skb, p, port))
+		return RETURN;
+	if (!set_port(skb, p, SOURCE, port))
+		return DROP;
+	if (is_for_alias(p))
+		keep_called(p, p->sport);
+	return ACCEPT;
+}
+
+/* verdict is the verdict on a packet. */
 static __always_inline int verdict(struct __sk_buff *skb, const struct segment *s, struct packet *p, int to_all,
 				   __u32 from)
 {
@@ -415,11 +446,7 @@ static __always_inline int verdict(struct __sk_buff *skb, const struct segment *
 		return accept_icmp(skb, s, p, from);
 	if (p->protocol == IPPROTO_TCP)
 		return accept_tcp(skb, s, p, to_all, from);
-	if (!set_port(skb, p, SOURCE, learn_udp_peer(skb, s, p, from)))
-		return DROP;
-	if (is_for_alias(p))
-		keep_called(p, p->sport);
-	return ACCEPT;
+	return accept_datagram(skb, s, p, to_all, from);
 }
 
 /* give_back answers a packet that is not accepted, or drops it. */

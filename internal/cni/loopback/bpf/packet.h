@@ -36,7 +36,7 @@ struct packet {
 	__u8 icmp;
 	__u8 flags;		/* of TCP */
 	__u8 own;		/* addresses that are neither loopback's nor aliases: OWN_SOURCE, OWN_DESTINATION */
-	__u8 returned;		/* TCP_RETURNED, or 0 */
+	__u8 returned;		/* returned to its sender: TCP_RETURNED, or a datagram without a time to live */
 	__u8 pad[2];
 	__u32 offset;		/* of TCP's or UDP's header, also of the quoted one */
 	__u32 check;		/* offset of the checksum: TCP's, UDP's, or ICMP's */
@@ -184,7 +184,11 @@ static __always_inline int read_ipv4(struct __sk_buff *skb, struct packet *p, in
 		return read_ipv4_icmp(skb, offset, p, own);
 	set_addresses4(p, ip.saddr, ip.daddr);
 	p->protocol = ip.protocol;
-	return read_ports(skb, offset, p);
+	if (!read_ports(skb, offset, p))
+		return 0;
+	if (p->protocol == IPPROTO_UDP)
+		p->returned = !ip.ttl;
+	return 1;
 }
 
 static __always_inline int is_loopback6(const struct in6_addr *a)
@@ -305,7 +309,11 @@ static __always_inline int read_ipv6(struct __sk_buff *skb, struct packet *p, in
 	if (p->protocol == IPPROTO_ICMPV6)
 		return read_ipv6_icmp(skb, offset, p, own);
 	set_addresses6(p, &ip.saddr, &ip.daddr);
-	return read_ports(skb, offset, p);
+	if (!read_ports(skb, offset, p))
+		return 0;
+	if (p->protocol == IPPROTO_UDP)
+		p->returned = !ip.hop_limit;
+	return 1;
 }
 
 /*

@@ -47,11 +47,37 @@ static __always_inline int reject(struct __sk_buff *skb, const struct segment *s
 	return send_by_nic(skb, s, to);
 }
 
-/* mark_returned marks a SYN as returned to its sender, or clears the mark. */
+#define USUAL_TTL 64
+
+/* mark_datagram is mark_returned for a datagram, whose time to live becomes 0. */
+static __always_inline int mark_datagram(struct __sk_buff *skb, const struct packet *p, int returned)
+{
+	__u32 at = ETH_HLEN + offsetof(struct iphdr, ttl);
+	__u8 ttl = returned ? 0 : USUAL_TTL;
+	struct {
+		__u8 ttl, protocol;
+	} old, new;
+	__be16 from, to;
+
+	if (p->ipv6)
+		return bpf_skb_store_bytes(skb, ETH_HLEN + offsetof(struct ipv6hdr, hop_limit), &ttl, sizeof(ttl), 0) == 0;
+	if (bpf_skb_load_bytes(skb, at, &old, sizeof(old)) < 0)
+		return 0;
+	new = old;
+	new.ttl = ttl;
+	__builtin_memcpy(&from, &old, sizeof(from));
+	__builtin_memcpy(&to, &new, sizeof(to));
+	return bpf_l3_csum_replace(skb, ETH_HLEN + offsetof(struct iphdr, check), from, to, sizeof(to)) == 0 &&
+	       bpf_skb_store_bytes(skb, at, &new, sizeof(new), 0) == 0;
+}
+
+/* mark_returned marks a SYN or a datagram as returned to its sender, or clears the mark. */
 static __always_inline int mark_returned(struct __sk_buff *skb, const struct packet *p, int returned)
 {
 	__be16 old, new;
 
+	if (p->protocol == IPPROTO_UDP)
+		return mark_datagram(skb, p, returned);
 	if (bpf_skb_load_bytes(skb, p->offset + TCP_FLAGS, &old, sizeof(old)) < 0)
 		return 0;
 	new = returned ? old | bpf_htons(TCP_RETURNED << 8) : old & ~bpf_htons(TCP_RETURNED << 8);

@@ -10,7 +10,7 @@ struct udp_flow {
 	__u32 peer;		/* 0: unknown */
 	__be16 port;		/* the peer's own; 0: the visible one */
 	__u8 served;		/* the peer has begun: this end is the server */
-	__u8 pad;
+	__u8 found;		/* a socket here has accepted a datagram of the flow that was sent to this fraction alone */
 };
 
 /* UDP flows are many, and must not evict connections from hostlo_tcp. */
@@ -29,6 +29,24 @@ struct {
 	__type(value, __be32);
 } hostlo_called SEC(".maps");
 
+/*
+ * Where servers of this fraction see clients of all fractions, whatever port they call: a
+ * server may answer from another one. The key is the port at which a client is seen.
+ */
+struct udp_client {
+	__u32 fraction;
+	__be16 port;		/* the client's own; 0: the visible one */
+	__u16 contested;	/* a client of another fraction has the port, too, and is seen elsewhere */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct address);
+	__type(value, struct udp_client);
+} hostlo_clients SEC(".maps");
+
+__u32 has_udp_claims;		/* a client is or was seen at another port than its own */
 __u32 serves_udp;		/* this fraction has served a client of another one, so most need no lookup of it */
 
 /* keep_called is for a datagram for another fraction's address. */
@@ -58,6 +76,58 @@ __noinline int answer_from_called(struct __sk_buff *skb, struct packet *p)
 	if (!called || (*called == p->saddr && !(p->own & OWN_SOURCE)))
 		return 1;
 	return set_alias(skb, p, SOURCE, *called);
+}
+
+/* client_seen_at is the client of this packet's source address that is seen at a port, or NULL. */
+static __always_inline struct udp_client *client_seen_at(const struct packet *p, __be16 port)
+{
+	struct address a = {.address = p->saddr, .port = port, .ipv6 = p->ipv6};
+
+	return bpf_map_lookup_elem(&hostlo_clients, &a);
+}
+
+static __always_inline int is_sender(const struct udp_client *c, const struct packet *p, __be16 seen, __u32 from)
+{
+	return c->fraction == from && (c->port ? c->port : seen) == p->sport;
+}
+
+/* is_of_another: servers see another client at the port. */
+static __always_inline int is_of_another(const struct packet *p, __be16 port, __u32 from)
+{
+	struct udp_client *c = client_seen_at(p, port);
+
+	return c && !is_sender(c, p, port, from);
+}
+
+/* keep_client keeps where the sender of a datagram is seen, if a socket here accepts the datagram. */
+static __always_inline void keep_client(struct __sk_buff *skb, const struct packet *p, __be16 port, __u32 from)
+{
+	struct udp_client *known = client_seen_at(p, port), new = {.fraction = from, .port = port == p->sport ? 0 : p->sport};
+	struct address a = {.address = p->saddr, .port = port, .ipv6 = p->ipv6};
+
+	if ((!known || !is_sender(known, p, port, from)) && has_udp_socket(skb, p, port))
+		bpf_map_update_elem(&hostlo_clients, &a, &new, BPF_ANY);
+}
+
+/* contest marks the client that has kept the port of the sender, which is seen at another one. */
+static __always_inline void contest(const struct packet *p)
+{
+	struct udp_client *c = client_seen_at(p, p->sport);
+
+	has_udp_claims = 1;
+	if (c)
+		c->contested = 1;
+}
+
+/* has_lost_port: another client has kept the sender's port, so servers here see the sender at another one. */
+static __always_inline int has_lost_port(const struct packet *p, __u32 from)
+{
+	struct udp_client *c;
+
+	if (!has_udp_claims)
+		return 0;
+	c = client_seen_at(p, p->sport);
+	return c && c->contested && !is_sender(c, p, p->sport, from);
 }
 
 /* served_flow is the flow of a server here with a client that is a member, or NULL. */
@@ -109,10 +179,65 @@ __noinline int claim_udp_port(struct __sk_buff *skb, const struct packet *p, __u
 		known = bpf_map_lookup_elem(&hostlo_udp, &f);
 		if (known && known->served && known->peer == from && known->port == p->sport)
 			return port;
-		if (!new_one || known || gets_udp_answer(skb, p, port))
+		if (!new_one || known || is_of_another(p, port, from) || gets_udp_answer(skb, p, port))
 			continue;
 		serves_udp = 1;
 		bpf_map_update_elem(&hostlo_udp, &f, &new, BPF_ANY);
+		keep_client(skb, p, port, from);
+		contest(p);
+		return port;
+	}
+	return 0;
+}
+
+/*
+ * answer_elsewhere returns the destination of a datagram that a server sends to a client from
+ * another port than the client has called, or TO_ALL. Then all clients at the port get it,
+ * because it may also be for a server. peer is the other end of the datagram's flow, if known.
+ */
+__noinline int answer_elsewhere(struct __sk_buff *skb, struct packet *p, __u32 peer)
+{
+	struct segment *s = this_segment();
+	struct udp_client *c;
+	struct address a = {};
+	__u32 fraction;
+
+	if (!s || !p)
+		return TO_ALL;
+	a.address = p->daddr;
+	a.port = p->dport;
+	a.ipv6 = p->ipv6;
+	c = bpf_map_lookup_elem(&hostlo_clients, &a);
+	if (!c || !(c->port || c->contested) || !is_member(s, c->fraction))
+		return TO_ALL;
+	fraction = c->fraction;
+	if (peer && peer != fraction)
+		return TO_ALL;
+	return set_port(skb, p, DESTINATION, c->port) ? (int)fraction : NOWHERE;
+}
+
+/*
+ * forget_client returns the port at which a client is seen that has refused an answer from
+ * elsewhere, and forgets the client. It returns 0 if servers here see no such client.
+ */
+__noinline int forget_client(const struct packet *p, __u32 from)
+{
+	struct address a = {};
+	struct udp_client *c;
+	__be16 port;
+
+	if (!p)
+		return 0;
+#pragma unroll /* Linux 6.1 takes a loop that ends with a call for an endless one */
+	for (__u32 try = 0; try < TRIES; try++) {
+		port = visible_port(p->sport, from, try);
+		c = client_seen_at(p, port);
+		if (!c || !is_sender(c, p, port, from) || !(c->port || c->contested))
+			continue;
+		a.address = p->saddr;
+		a.port = port;
+		a.ipv6 = p->ipv6;
+		bpf_map_delete_elem(&hostlo_clients, &a);
 		return port;
 	}
 	return 0;
@@ -139,13 +264,18 @@ static __always_inline __be16 learn_udp_peer(struct __sk_buff *skb, const struct
 	known = bpf_map_lookup_elem(&hostlo_udp, &f);
 	if (known && known->peer == from && !known->port)
 		return p->sport;
+	if (known && !known->served && known->peer != from && has_lost_port(p, from)) {
+		port = claim_udp_port(skb, p, from, 1);
+		if (port)
+			return port;
+	}
 	if (known && !(known->served && is_member(s, known->peer))) {
 		known->peer = from;
 		known->port = 0;
 		bpf_map_delete_elem(&hostlo_refusals, &f);	/* the others' are late now */
 		return p->sport;
 	}
-	if (known || gets_udp_answer(skb, p, p->sport)) {
+	if (known || is_of_another(p, p->sport, from) || gets_udp_answer(skb, p, p->sport)) {
 		if (!only_for(skb, p, from))
 			port = claim_udp_port(skb, p, from, 1);
 		if (port)
@@ -156,6 +286,7 @@ static __always_inline __be16 learn_udp_peer(struct __sk_buff *skb, const struct
 		known->peer = from;
 	else
 		bpf_map_update_elem(&hostlo_udp, &f, &new, BPF_ANY);
+	keep_client(skb, p, p->sport, from);
 	return p->sport;
 }
 
@@ -211,4 +342,40 @@ static __always_inline int udp_refused(const struct segment *s, const struct flo
 		return 0;
 	r->since = bpf_ktime_get_ns();
 	return add_refusal(s, f, r, by);
+}
+
+/*
+ * has_gone: the server here of a datagram that was sent to this fraction alone has gone since the
+ * previous one. Sockets that are bound to lo are not found, so they do not go.
+ */
+static __always_inline int has_gone(struct __sk_buff *skb, const struct packet *p, __be16 port)
+{
+	struct udp_flow *known;
+	struct flow f;
+	int found, before;
+
+	flow_received(&f, p, port);
+	known = bpf_map_lookup_elem(&hostlo_udp, &f);
+	if (!known || !known->served)
+		return 0;
+	found = has_udp_socket(skb, p, port);
+	before = known->found;
+	if (found != before)
+		known->found = found;
+	return before && !found;
+}
+
+/* take_back returns whether a returned datagram is this fraction's. Then it is sent to all. */
+static __always_inline int take_back(const struct segment *s, const struct packet *p, __u32 from)
+{
+	struct udp_flow *known;
+	struct flow f;
+
+	flow_sent(&f, p);
+	known = bpf_map_lookup_elem(&hostlo_udp, &f);
+	if (!known || known->served || known->peer != from)
+		return 0;
+	known->peer = 0;
+	count_udp_refusals(s, &f, 1);
+	return 1;
 }

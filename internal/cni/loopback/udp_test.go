@@ -1,0 +1,232 @@
+package loopback
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"unnest/internal/hostapi/segment"
+)
+
+// elsewhereServer answers every datagram on an address from a socket of its own, as TFTP does.
+type elsewhereServer struct{ asked, answers net.PacketConn }
+
+func (w *world) listenElsewhere(f segment.Fraction, network, address string) elsewhereServer {
+	w.t.Helper()
+	var s elsewhereServer
+	host, _, _ := net.SplitHostPort(address)
+	w.in(f, func() (err error) {
+		if s.asked, err = net.ListenPacket(network, address); err == nil {
+			s.answers, err = net.ListenPacket(network, net.JoinHostPort(host, "0"))
+		}
+		return err
+	})
+	if w.t.Failed() {
+		w.t.FailNow()
+	}
+	w.t.Cleanup(s.close)
+	for _, c := range []net.PacketConn{s.asked, s.answers} { // clients may go on with the second one
+		go func() {
+			for buffer := make([]byte, 100); ; {
+				n, from, err := c.ReadFrom(buffer)
+				if err != nil {
+					return
+				}
+				_, _ = s.answers.WriteTo(buffer[:n], from)
+			}
+		}()
+	}
+	return s
+}
+
+func (s elsewhereServer) close() {
+	s.asked.Close()
+	s.answers.Close()
+}
+
+// hears sends a message, and expects the same from anybody.
+func (c udpClient) hears(message string) (net.Addr, error) {
+	if _, err := c.Write([]byte(message)); err != nil {
+		return nil, err
+	}
+	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		return nil, err
+	}
+	buffer := make([]byte, 100)
+	n, from, err := c.ReadFrom(buffer)
+	if err == nil && string(buffer[:n]) != message {
+		err = fmt.Errorf("got %q, want %q", buffer[:n], message)
+	}
+	return from, err
+}
+
+// A server answers from another port than it was called at. UDP clients of all fractions that
+// have the same port, at once or in turns, get their own answers, and go on with that port.
+func TestEqualUDPPortsAnsweredFromElsewhere(t *testing.T) {
+	w := newWorld(t, 4)
+	for _, l := range loopbacks {
+		for _, server := range []segment.Fraction{1, 2, 4} {
+			network, address := "udp"+l.family, net.JoinHostPort(l.address, "8057")
+			s := w.listenElsewhere(server, network, address)
+			for _, inTurns := range []bool{false, true} {
+				var clients []udpClient
+				for _, f := range []segment.Fraction{1, 2, 3} {
+					c := w.udpClient(f, network, address, 30000, false)
+					clients = append(clients, c)
+					for i := range 3 {
+						from, err := c.hears(fmt.Sprintf("fraction %d, %d", f, i))
+						if err != nil {
+							t.Fatalf("server in %d, in turns: %v, fraction %d, %s: %v", server, inTurns, f, network, err)
+						}
+						on := udpClient{c.UDPConn, from.(*net.UDPAddr)}
+						if _, err := on.hears(fmt.Sprintf("fraction %d goes on", f)); err != nil {
+							t.Fatalf("server in %d, in turns: %v, fraction %d goes on, %s: %v", server, inTurns, f, network, err)
+						}
+					}
+					if inTurns {
+						c.Close()
+					}
+				}
+				for _, c := range clients { // the others' answers
+					_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
+					if n, from, err := c.ReadFrom(make([]byte, 100)); err == nil {
+						t.Errorf("server in %d, %s: a client has got %d bytes of another one's from %s", server, network, n, from)
+					}
+					c.Close()
+				}
+			}
+			s.close()
+		}
+	}
+}
+
+// Each fraction has 200 ports for its clients, and calls a server 200 times, that answers from
+// the port or from another one. No call ends without its answer.
+func TestFewUDPPorts(t *testing.T) {
+	w := newWorld(t, 4)
+	for _, l := range loopbacks {
+		network := "udp" + l.family
+		for i, elsewhere := range []bool{false, true} {
+			address := net.JoinHostPort(l.address, fmt.Sprint(8058+i))
+			if elsewhere {
+				w.listenElsewhere(1, network, address)
+			} else {
+				w.listen(1, network, address)
+			}
+			var all sync.WaitGroup
+			for f := range w.joined.All() {
+				all.Go(func() {
+					for i := range 200 {
+						c := w.udpClient(f, network, address, 40000+rand.IntN(200), false)
+						if _, err := c.hears(fmt.Sprintf("fraction %d, call %d", f, i)); err != nil {
+							t.Errorf("%s, from elsewhere: %v, fraction %d, call %d: %v", address, elsewhere, f, i, err)
+							c.Close()
+							return
+						}
+						c.Close()
+					}
+				})
+			}
+			all.Wait()
+		}
+	}
+}
+
+// A client that has got answers from elsewhere has ended. A server that takes over the port
+// at which it was seen is reached, after at most one refusal.
+func TestServerAtPortOfFormerUDPClient(t *testing.T) {
+	w := newWorld(t, 4)
+	for _, l := range loopbacks {
+		network, address := "udp"+l.family, net.JoinHostPort(l.address, "8060")
+		s := w.listenElsewhere(1, network, address)
+		for _, f := range []segment.Fraction{2, 3} { // 2 is seen at its own port
+			c := w.udpClient(f, network, address, 30001, false)
+			if _, err := c.hears("hello"); err != nil {
+				t.Fatalf("fraction %d, %s: %v", f, network, err)
+			}
+			c.Close()
+		}
+		w.listen(4, network, net.JoinHostPort(l.address, "30001"))
+		refused := 0
+		for i := range 5 {
+			if err := w.ask(1, network, net.JoinHostPort(l.address, "30001")); err != nil {
+				t.Logf("call %d: %v", i, err)
+				refused++
+			}
+		}
+		if refused > 1 {
+			t.Errorf("%s: %d of 5 calls of the new server fail, want at most 1", network, refused)
+		}
+		s.close()
+	}
+}
+
+// A UDP server ends, and then starts in another fraction. Clients of all fractions that keep
+// their sockets notice nothing: their datagrams are not refused, and each is answered once.
+func TestUDPServerMovesUnnoticed(t *testing.T) {
+	w := newWorld(t, 4)
+	for _, l := range loopbacks {
+		network, address := "udp"+l.family, net.JoinHostPort(l.address, "8061")
+		s := w.listen(4, network, address)
+		var clients []udpClient
+		for _, f := range []segment.Fraction{1, 1, 2, 2, 3, 3} { // two of them may have one port
+			clients = append(clients, w.udpClient(f, network, address, 30002+10*(len(clients)%2), len(clients)%3 > 0))
+		}
+		for move := range 8 {
+			for i, c := range clients {
+				for request := range 3 {
+					if _, err := c.hears(fmt.Sprintf("client %d, move %d, request %d", i, move, request)); err != nil {
+						t.Errorf("%s: client %d, move %d, request %d: %v", network, i, move, request, err)
+					}
+				}
+			}
+			s.close()
+			s = w.listen(segment.Fraction(4-move%2), network, address) // 4 has no client
+		}
+		s.close()
+		for i, c := range clients {
+			_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
+			if n, from, err := c.ReadFrom(make([]byte, 100)); err == nil {
+				t.Errorf("%s: client %d has got %d bytes more from %s", network, i, n, from)
+			}
+			c.Close()
+		}
+	}
+}
+
+// A member returns a datagram of nobody, and one of a client to another server: neither is
+// sent on, and the client keeps its server.
+func TestAttackReturnedDatagram(t *testing.T) {
+	w := newWorld(t, 3)
+	s := w.listen(2, "udp4", "127.0.0.1:8062")
+	c := w.udpClient(1, "udp4", "127.0.0.1:8062", 30003, true)
+	for i := range 3 {
+		if _, err := c.hears(fmt.Sprint("request ", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	datagram := *w.last[1].Load()
+	before, got := w.settled(1, 2, 3), s.got.Load()
+	returned := func(from segment.Fraction, port byte) {
+		frame := slices.Clone(datagram)
+		to, mac := segment.MAC(1), segment.MAC(from)
+		copy(frame, to[:])
+		copy(frame[6:], mac[:])
+		frame[14+8] = 0 // time to live
+		frame[14+20+1] += port
+		copy(frame[14+20+6:], []byte{0, 0}) // no checksum
+		fixChecksum(frame[14 : 14+20])
+		w.send(1, frame)
+	}
+	returned(3, 0) // not from the server's fraction
+	returned(2, 1) // of another client
+	if sent := w.settled(1, 2, 3) - before; sent != 0 || s.got.Load() != got {
+		t.Errorf("the fractions have sent %d frames, and the server has got %d datagrams", sent, s.got.Load()-got)
+	}
+	returned(2, 0)
+	w.eventually("the datagram is sent to all", func() bool { return s.got.Load() == got+1 })
+}
