@@ -15,7 +15,7 @@ export PATH := $(shell hack/go):$(PATH)
 
 # The programs that make and measure guests. bin/unnest doctor checks the same ones.
 PACKAGES := qemu-system-x86 mmdebstrap e2fsprogs xz-utils nftables iproute2 sockperf iperf3 \
-	ca-certificates containernetworking-plugins kmod
+	ca-certificates containernetworking-plugins kmod debian-archive-keyring gpg
 
 # What the tests also need: a C compiler for the race detector, a second VMM, protoc, and
 # guests of other architectures. Debian 13 has QEMU for s390x in a package of its own.

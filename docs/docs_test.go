@@ -4,7 +4,9 @@ package docs
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -62,30 +64,83 @@ func TestSecurity(t *testing.T) {
 	}
 }
 
-// Every relative link of a page leads to a file or directory.
-func TestLinks(t *testing.T) {
-	var pages []string
-	for _, pattern := range []string{"../*.md", "*.md", "*/*.md"} {
+// pages are all pages of the repository, relative to docs.
+func pages(t *testing.T) (all []string) {
+	t.Helper()
+	for _, pattern := range []string{"../*.md", "*.md", "*/*.md", "../apps/*/*.md"} {
 		matches, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)
 		}
-		pages = append(pages, matches...)
+		all = append(all, matches...)
 	}
-	link, links := regexp.MustCompile(`\]\(([^)#:\s]+)(?:#[^)]*)?\)`), 0
-	for _, page := range pages {
+	return all
+}
+
+var (
+	codeBlock  = regexp.MustCompile("(?m)^```(?s:.*?)^```|(?:\\A|\n\n)(?:(?: {4}|\t).*\n)+")
+	headline   = regexp.MustCompile(`(?m)^#+ +(.+?) *#*$`)
+	notInID    = regexp.MustCompile(`[^\p{L}\p{N}_\- ]`)
+	linkTarget = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	linkText   = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+)
+
+// anchors returns the identifiers that GitHub gives the headlines of a page.
+func anchors(text string) map[string]bool {
+	ids := map[string]bool{}
+	for _, m := range headline.FindAllStringSubmatch(codeBlock.ReplaceAllString(text, "\n\n"), -1) {
+		plain := linkText.ReplaceAllString(m[1], "$1")
+		id := strings.ReplaceAll(notInID.ReplaceAllString(strings.ToLower(plain), ""), " ", "-")
+		for n, first := 1, id; ids[id]; n++ {
+			id = fmt.Sprintf("%s-%d", first, n)
+		}
+		ids[id] = true
+	}
+	return ids
+}
+
+func TestAnchors(t *testing.T) {
+	page := "# Let the VMM hand over: `a_b`, [c](d.md)!\n\n    # code\n\n## Same\n## Same\n```\n# code\n```\n"
+	want := map[string]bool{"let-the-vmm-hand-over-a_b-c": true, "same": true, "same-1": true}
+	if got := anchors(page); !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// Every relative link of a page leads to a file or directory, and its anchor to a headline there.
+func TestLinks(t *testing.T) {
+	links, withAnchor := 0, 0
+	for _, page := range pages(t) {
 		content, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range link.FindAllStringSubmatch(string(content), -1) {
+		for _, m := range linkTarget.FindAllStringSubmatch(codeBlock.ReplaceAllString(string(content), "\n\n"), -1) {
+			path, anchor, _ := strings.Cut(m[1], "#")
+			if strings.Contains(path, ":") {
+				continue // an URL
+			}
 			links++
-			if _, err := os.Stat(filepath.Join(filepath.Dir(page), m[1])); errors.Is(err, fs.ErrNotExist) {
+			target := page
+			if path != "" {
+				target = filepath.Join(filepath.Dir(page), path)
+			}
+			text, err := os.ReadFile(target)
+			switch {
+			case errors.Is(err, fs.ErrNotExist):
 				t.Errorf("%s links to %s: there is no such file", page, m[1])
+			case anchor == "":
+			case err != nil:
+				t.Errorf("%s links to %s: %v", page, m[1], err)
+			default:
+				if withAnchor++; !anchors(string(text))[anchor] {
+					t.Errorf("%s links to %s: there is no such headline", page, m[1])
+				}
 			}
 		}
 	}
-	if links < 20 {
-		t.Errorf("found %d links in %d pages", links, len(pages))
+	t.Logf("%d links, %d of them with an anchor", links, withAnchor)
+	if links < 200 || withAnchor < 50 {
+		t.Errorf("found %d links, %d with an anchor", links, withAnchor)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -20,7 +21,7 @@ import (
 )
 
 // Exit codes. An interrupted command exits with exitSignal plus the number of the
-// signal, as shells do: 130 for SIGINT.
+// signal, as shells do: 130 for SIGINT, 141 if nobody reads the output any more.
 const (
 	exitOK      = 0
 	exitFailure = 1
@@ -29,10 +30,9 @@ const (
 )
 
 // Main runs the command line of this process and returns its exit code: 0 success,
-// 1 failure, 2 wrong usage, 130 interrupted.
+// 1 failure, 2 wrong usage, 130 interrupted, 141 if nobody reads the output any more.
 func Main() int {
-	streams := terminal.System()
-	ctx, stop := interruptible(context.Background(), streams, os.Exit)
+	ctx, streams, stop := interruptible(context.Background(), terminal.System(), os.Exit)
 	defer stop()
 	return execute(ctx, newRootCmd(streams), streams.Err)
 }
@@ -43,20 +43,34 @@ func execute(ctx context.Context, root *cobra.Command, w io.Writer) int {
 	if err == nil {
 		return exitOK
 	}
+	if exit, said := errors.AsType[usage.Exit](err); said {
+		return int(exit)
+	}
+	by, stopped := errors.AsType[interrupted](context.Cause(ctx))
+	if stopped && by.signal == syscall.SIGPIPE && unread(err) {
+		return exitSignal + int(by.signal)
+	}
 	// An error of stderr cannot be reported.
-	_, _ = fmt.Fprintf(w, "unnest: %s\n", oneLine(err))
+	_, _ = fmt.Fprintf(w, "unnest: %s\n", oneLine(err, by))
 	if _, wrong := errors.AsType[*usage.Error](err); wrong {
 		_, _ = fmt.Fprintf(w, "see %s --help\n", cmd.CommandPath())
 		return exitUsage
 	}
-	if by, yes := errors.AsType[interrupted](context.Cause(ctx)); yes {
+	if stopped {
 		return exitSignal + int(by.signal)
 	}
 	return exitFailure
 }
 
-// oneLine returns the text of err in one line.
-func oneLine(err error) string {
+// unread reports whether a command ended only because its output could not be written, which
+// is no news to who closed it: unnest report RUN | head.
+func unread(err error) bool {
+	_, stopped := errors.AsType[interrupted](err)
+	return errors.Is(err, syscall.EPIPE) && !stopped && !errors.Is(err, context.Canceled)
+}
+
+// oneLine returns the text of err in one line. by says why its context ended.
+func oneLine(err error, by interrupted) string {
 	text := strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ")
-	return strings.ReplaceAll(text, context.Canceled.Error(), "interrupted")
+	return strings.ReplaceAll(text, context.Canceled.Error(), by.Error())
 }

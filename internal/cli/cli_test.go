@@ -29,6 +29,7 @@ func TestExecute(t *testing.T) {
 		{"failed", t.Context(), errors.New("read x: broken"), 1, "unnest: read x: broken\n"},
 		{"failed twice", t.Context(), errors.Join(errors.New("run"), errors.New("undo")), 1, "unnest: run; undo\n"},
 		{"wrong usage", t.Context(), fmt.Errorf("x: %w", usage.Errorf("no case %q", "y")), 2, "unnest: x: no case \"y\"\nsee unnest x --help\n"},
+		{"an exit code that a command passes on", t.Context(), errors.Join(usage.Exit(7), nil), 7, ""},
 		{"interrupted", stopped, context.Canceled, 130, "unnest: interrupted\n"},
 		{"interrupted by cause", stopped, context.Cause(stopped), 130, "unnest: interrupted\n"},
 		{"interrupted while undoing", stopped, fmt.Errorf("undo: %w", errors.New("no")), 130, "unnest: undo: no\n"},

@@ -15,8 +15,13 @@ import (
 // interrupted is the cause of a context that a signal ended.
 type interrupted struct{ signal syscall.Signal }
 
-// Error does not name the signal: people press keys.
-func (i interrupted) Error() string { return "interrupted" }
+// Error does not name the signal: people press keys, and close pipes.
+func (i interrupted) Error() string {
+	if i.signal == syscall.SIGPIPE {
+		return "interrupted: nobody reads the output any more"
+	}
+	return "interrupted"
+}
 
 // repeatAfter is how long signals after the first are ignored: one interrupt can send
 // several. GNU timeout signals the process, and then its group.
@@ -26,8 +31,15 @@ const repeatAfter = time.Second
 // removes what it has made. Another one, at least repeatAfter later, ends the process at
 // once by exit. stop restores the signals. A signal that the parent told this process
 // to ignore, as nohup and "&" in scripts do, stays ignored.
-func interruptible(parent context.Context, streams terminal.Streams, exit func(int)) (ctx context.Context, stop func()) {
+//
+// A write to the streams that it returns also ends the context, if the pipe behind them is
+// closed: unnest bench quickstart 2>&1 | head.
+func interruptible(parent context.Context, system terminal.Streams, exit func(int)) (ctx context.Context, streams terminal.Streams, stop func()) {
 	ctx, cancel := context.WithCancelCause(parent)
+	streams = system.Watched(func() { cancel(interrupted{syscall.SIGPIPE}) })
+	// Writes fail instead of killing. Children would inherit signal.Ignore.
+	pipes := make(chan os.Signal, 1)
+	signal.Notify(pipes, syscall.SIGPIPE)
 	signals := make(chan os.Signal, 2)
 	for _, s := range []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		if !signal.Ignored(s) {
@@ -39,7 +51,8 @@ func interruptible(parent context.Context, streams terminal.Streams, exit func(i
 		defer close(done)
 		watch(signals, cancel, streams, exit)
 	}()
-	return ctx, func() {
+	return ctx, streams, func() {
+		signal.Stop(pipes)
 		signal.Stop(signals)
 		close(signals)
 		<-done

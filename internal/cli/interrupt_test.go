@@ -25,8 +25,7 @@ import (
 const waiter = "unnest-waiter"
 
 func waiterMain() int {
-	streams := terminal.System()
-	ctx, stop := interruptible(context.Background(), streams, os.Exit)
+	ctx, streams, stop := interruptible(context.Background(), terminal.System(), os.Exit)
 	defer stop()
 	root := newRootCmd(streams)
 	root.AddCommand(&cobra.Command{
@@ -44,7 +43,50 @@ func waiterMain() int {
 			}
 		},
 	})
+	root.AddCommand(&cobra.Command{
+		Use: "make FILE", // makes FILE, writes until its context ends, and removes FILE
+		RunE: func(cmd *cobra.Command, args []string) error {
+			err := os.WriteFile(args[0], nil, 0o600)
+			for err == nil && cmd.Context().Err() == nil {
+				fmt.Fprintln(streams.Err, "booting")
+				fmt.Fprintln(streams.Out, "waiting")
+			}
+			return errors.Join(err, os.Remove(args[0]), fmt.Errorf("boot guest node1: %w", cmd.Context().Err()))
+		},
+	})
 	return execute(ctx, root, streams.Err)
+}
+
+// A command removes what it has made when the reader of its output ends, as in
+// "unnest vm up node1 2>&1 | tee log" after Ctrl-C, and with | head and | true.
+func TestClosedPipe(t *testing.T) {
+	const unread = "unnest: boot guest node1: interrupted: nobody reads the output any more\n"
+	for _, tt := range []struct {
+		name, script, codes, stderr string
+	}{
+		{"stdout", `unnest-waiter make "$0" 2>stderr | head -n 1; echo ${PIPESTATUS[@]}`, "waiting\n141 0\n", unread},
+		{"stderr", `unnest-waiter make "$0" 2> >(head -n 1 >&2) >stdout; echo $?`, "141\n", ""},
+		{"both", `unnest-waiter make "$0" 2>&1 | true; echo ${PIPESTATUS[@]}`, "141 0\n", ""},
+		{"Ctrl-C", `set -m; unnest-waiter make "$0" 2>&1 | { read; kill -INT 0; }; [[ ${PIPESTATUS[0]} = 1[34][01] ]] && echo ok`, "ok\n", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			made := filepath.Join(dir, "made")
+			cmd := exec.CommandContext(t.Context(), "bash", "-c", tt.script, made)
+			cmd.Dir = dir
+			out, err := cmd.Output()
+			if err != nil || string(out) != tt.codes {
+				t.Errorf("got %q, %v; want %q", out, err, tt.codes)
+			}
+			if _, err := os.Stat(made); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("what the command made is left (%v)", err)
+			}
+			if stderr, err := os.ReadFile(filepath.Join(dir, "stderr")); tt.stderr != "" && (err != nil || !strings.HasSuffix(string(stderr), tt.stderr)) {
+				t.Errorf("stderr %q, %v; want %q at its end", stderr[max(0, len(stderr)-200):], err, tt.stderr)
+			}
+		})
+	}
 }
 
 func TestInterrupt(t *testing.T) {

@@ -88,6 +88,16 @@ func TestInterruptKillResume(t *testing.T) {
 	assertReport(t, unnest, dir, out)
 }
 
+// A run whose output nobody reads any more removes its guest, daemon and namespaces.
+func TestReaderEnds(t *testing.T) {
+	unnest, dir := unnestBinary(t), filepath.Join(t.TempDir(), "run")
+	out, err := exec.Command("bash", "-c", `"$0" bench --noisy selftest -o "$1" 2>&1 | grep -m 1 "boot the guest"; echo ${PIPESTATUS[0]}`, unnest, dir).CombinedOutput()
+	if lines := strings.Fields(string(out)); err != nil || len(lines) == 0 || lines[len(lines)-1] != "141" {
+		t.Errorf("got %v, %s; want exit code 141", err, out)
+	}
+	assertNothingLeft(t)
+}
+
 func assertState(t *testing.T, dir string, want result.State) {
 	t.Helper()
 	run, _, err := rundir.Load(dir)

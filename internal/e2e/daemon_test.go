@@ -61,7 +61,7 @@ func (n *nodes) findDaemon() (int, error) {
 	}
 	for _, path := range paths {
 		line, _ := os.ReadFile(path)
-		if bytes.Contains(line, []byte("\x00hostd\x00")) && bytes.Contains(line, []byte(n.fleet.Lab.Dir)) {
+		if bytes.Contains(line, []byte("\x00hostd\x00--")) && bytes.Contains(line, []byte(n.fleet.Lab.Dir)) {
 			var pid int
 			if _, err := fmt.Sscanf(path, "/proc/%d/", &pid); err == nil {
 				return pid, nil

@@ -164,8 +164,11 @@ func (k *kubernetes) up() {
 		k.t.Errorf("a second cluster: %v: %s", err, out)
 	}
 	status := mustRun(k.t, k.unnest, "cluster", "status")
-	if n := len(regexp.MustCompile(`(?m)^[a-z-]+ +ready$`).FindAllString(status, -1)); n != 5 {
-		k.t.Errorf("%d components are ready, want 5:\n%s", n, status)
+	if n := len(regexp.MustCompile(`(?m)^[a-z-]+ +ready$`).FindAllString(status, -1)); n != 6 {
+		k.t.Errorf("%d components are ready, want 6:\n%s", n, status)
+	}
+	if !strings.Contains(status, "\nNetworkPolicies          enforced ") {
+		k.t.Errorf("the status does not say that policies are enforced:\n%s", status)
 	}
 	if n := len(regexp.MustCompile(`(?m)^node[12] +Ready `).FindAllString(status, -1)); n != 2 {
 		k.t.Errorf("%d nodes are ready, want 2:\n%s", n, status)

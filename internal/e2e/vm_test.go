@@ -2,10 +2,18 @@ package e2e
 
 import (
 	"bytes"
+	"errors"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+
+	"unnest/internal/testbed/fleet"
+	"unnest/internal/testbed/lab"
+	"unnest/internal/testbed/oci"
 )
 
 // Two guests have one container each, with its own NIC. The containers reach each other over
@@ -43,6 +51,53 @@ func TestBrFusionAcrossGuests(t *testing.T) {
 			t.Errorf("%s: interfaces after the container: %q, before: %q", node, out, before[node])
 		}
 	}
+}
+
+// What people meet at guests of their own: exit codes, a daemon that has died, an image of theirs.
+func TestGuestByHand(t *testing.T) {
+	unnest := unnestBinary(t)
+	mustRun(t, unnest, "vm", "up", "--slots", "2", "--pool", "0", "node1")
+	defer func() { mustRun(t, unnest, "vm", "down", "--all") }()
+	var stderr bytes.Buffer
+	cmd := exec.Command(unnest, "vm", "ssh", "node1", "echo no >&2; exit 7")
+	cmd.Stderr = &stderr
+	if err := cmd.Run(); cmd.ProcessState.ExitCode() != 7 || stderr.String() != "no\n" {
+		t.Errorf("a command that fails: %v, stderr %q", err, stderr.String())
+	}
+
+	l, err := lab.View("vms")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := fleet.Open(l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	(&nodes{t: t, fleet: f}).killDaemon()
+	warning := "the host daemon of the guests: it does not run"
+	if out, err := exec.Command(unnest, "vm", "ls").CombinedOutput(); err != nil || !strings.Contains(string(out), warning) {
+		t.Errorf("vm ls without a daemon: %v\n%s", err, out)
+	}
+	mustRun(t, unnest, "vm", "repair")
+	if out, err := exec.Command(unnest, "vm", "ls").CombinedOutput(); err != nil || strings.Contains(string(out), warning) {
+		t.Errorf("vm ls after the repair: %v\n%s", err, out)
+	}
+
+	archive := filepath.Join(t.TempDir(), "image.tar")
+	file, err := os.Create(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	image := oci.Image{Name: "example.com/mine:1", Arch: runtime.GOARCH, Files: map[string][]byte{"/etc/mine": []byte("mine\n")}, Entrypoint: []string{"/none"}}
+	if err := errors.Join(image.Write(file), file.Close()); err != nil {
+		t.Fatal(err)
+	}
+	mustRun(t, unnest, "vm", "load", archive)
+	if out := mustRun(t, unnest, "vm", "ssh", "node1", "nerdctl", "images", "--quiet", "example.com/mine:1"); strings.TrimSpace(out) == "" {
+		t.Error("the guest has no image example.com/mine:1")
+	}
+	// The daemon that was started again plugs NICs.
+	mustRun(t, unnest, "vm", "ssh", "node1", "nerdctl", "run", "--rm", "--network", "brfusion", containerImage, "busybox", "ip", "addr")
 }
 
 const containerImage = "localhost/unnest/tools:1"

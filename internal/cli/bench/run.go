@@ -24,7 +24,9 @@ import (
 	"unnest/internal/measure/rundir"
 	"unnest/internal/measure/suite"
 	"unnest/internal/report/render/text"
+	"unnest/internal/testbed/doctor"
 	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/image"
 	"unnest/internal/testbed/lab"
 )
 
@@ -115,6 +117,9 @@ func resume(ctx context.Context, o Options) error {
 func measure(ctx context.Context, o Options, s *experiment.Spec, dir *rundir.Dir) (begun bool, err error) {
 	accel, err := guest.ChooseAccel(guest.Accel(o.Accel))
 	if err != nil {
+		return false, err
+	}
+	if err := doctor.Preflight(ctx, doctor.System(image.CacheDir()), doctor.ForMeasurements); err != nil {
 		return false, err
 	}
 	binaries, err := guestimage.BinariesDir()

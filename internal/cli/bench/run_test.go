@@ -361,3 +361,16 @@ func TestFirstReport(t *testing.T) {
 		t.Errorf("the report was named %d times: %s", got, &log)
 	}
 }
+
+// A machine that lacks programs is refused before anything is made, with one command to install them.
+func TestStartChecksTheMachine(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir)
+	err := start(t.Context(), Options{Streams: discarded(), Experiment: "selftest", Dir: filepath.Join(dir, "run"), Accel: "tcg"})
+	if err == nil || !strings.Contains(err.Error(), "apt-get install ") || !strings.Contains(err.Error(), " sockperf") {
+		t.Errorf("got %v", err)
+	}
+	if left := content(t, dir); len(left) > 0 {
+		t.Errorf("left %v", left)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -30,7 +31,7 @@ the programs that it needs.`,
   bin/kubernetes/kubectl get nodes
   unnest cluster down`,
 	}
-	cmd.AddCommand(newUpCmd(streams), newDownCmd(streams), newKubeconfigCmd(streams), newLoadCmd(streams), newStatusCmd(streams), newForwardCmd())
+	cmd.AddCommand(newUpCmd(streams), newDownCmd(streams), newKubeconfigCmd(streams), newLoadCmd(streams), newStatusCmd(streams), newRepairCmd(streams), newForwardCmd())
 	return cmd
 }
 
@@ -108,6 +109,27 @@ func newStatusCmd(streams terminal.Streams) *cobra.Command {
 	}
 }
 
+// enforced says which NetworkPolicies are in force while all parts run.
+const enforced = "enforced at the NICs of pods; not for pods with the RuntimeClass bridge"
+
+func newRepairCmd(streams terminal.Streams) *cobra.Command {
+	return &cobra.Command{
+		Use:   "repair",
+		Short: "Start again what has ended of the host daemon and the control plane",
+		Args:  usage.Args(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			started, err := cluster.Repair(cmd.Context())
+			for _, name := range started {
+				fmt.Fprintf(streams.Err, "%s runs again\n", name)
+			}
+			if err == nil && len(started) == 0 {
+				fmt.Fprintln(streams.Err, "all parts run")
+			}
+			return err
+		},
+	}
+}
+
 // status prints the components, and the nodes as the API server knows them.
 func status(ctx context.Context, streams terminal.Streams) error {
 	c, err := cluster.View()
@@ -115,17 +137,28 @@ func status(ctx context.Context, streams terminal.Streams) error {
 		return err
 	}
 	names, health := c.Health(ctx)
-	for _, name := range names {
-		state := "ready"
-		if err := health[name]; err != nil {
-			state = err.Error()
+	var text strings.Builder
+	ended := false
+	line := func(name, well string, err error) {
+		if err != nil {
+			well, ended = err.Error(), true
 		}
-		if _, err := fmt.Fprintf(streams.Out, "%-24s %s\n", name, state); err != nil {
-			return err
-		}
+		fmt.Fprintf(&text, "%-24s %s\n", name, well)
 	}
-	if _, err := fmt.Fprintf(streams.Out, "%-24s %s\n", "addresses", c.IPFamilies()); err != nil {
+	for _, name := range names {
+		line(name, "ready", health[name])
+	}
+	err = c.Policies(ctx)
+	if err != nil {
+		err = fmt.Errorf("NOT enforced: %w", err)
+	}
+	line("NetworkPolicies", enforced, err)
+	line("addresses", c.IPFamilies(), nil)
+	if _, err := io.WriteString(streams.Out, text.String()); err != nil {
 		return err
+	}
+	if ended {
+		fmt.Fprintln(streams.Err, "warning: a part has ended: start it again by `unnest cluster repair`")
 	}
 	nodes, err := c.Kubectl(ctx, "get", "nodes", "--output=wide", "--request-timeout=10s")
 	if err == nil {

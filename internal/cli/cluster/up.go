@@ -12,6 +12,7 @@ import (
 	"unnest/internal/cli/usage"
 	"unnest/internal/measure/machines/guestimage"
 	"unnest/internal/testbed/cluster"
+	"unnest/internal/testbed/doctor"
 	"unnest/internal/testbed/guest"
 	"unnest/internal/testbed/image"
 )
@@ -91,6 +92,9 @@ func up(ctx context.Context, streams terminal.Streams, o upOptions) error {
 		o.programs = filepath.Join(binaries, "kubernetes")
 	}
 	if o.Programs, err = cluster.FindPrograms(o.programs); err != nil {
+		return err
+	}
+	if err := doctor.Preflight(ctx, doctor.System(image.CacheDir()), doctor.ForGuests); err != nil {
 		return err
 	}
 	o.Progress = func(step string) { fmt.Fprintln(streams.Err, step) }

@@ -31,7 +31,7 @@ usage:
 // Main runs the command in args, without the name of the binary, and returns the exit
 // code: 0 success, 1 a check failed, 2 wrong usage, 130 interrupted.
 func Main(args []string, stdout, stderr io.Writer) int {
-	return console.Main("unnest-conformance", stderr, func(ctx context.Context) error { return dispatch(ctx, args, stdout) })
+	return console.Main("unnest-conformance", stdout, stderr, func(ctx context.Context, stdout io.Writer) error { return dispatch(ctx, args, stdout) })
 }
 
 func dispatch(ctx context.Context, args []string, stdout io.Writer) error {

@@ -14,6 +14,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"unnest/internal/cli/terminal"
 )
 
 // The exit codes.
@@ -22,6 +24,7 @@ const (
 	exitFailure     = 1
 	exitUsage       = 2
 	exitInterrupted = 130
+	exitUnread      = 141
 )
 
 // ErrUsage is wrapped by errors in the arguments.
@@ -30,14 +33,22 @@ var ErrUsage = errors.New("wrong usage")
 // ErrFailed says that a check has failed. The output has already said which one.
 var ErrFailed = errors.New("failed")
 
-// Main calls run, whose context a signal ends, prints its error to stderr, and returns the
-// exit code: 0 success, 1 a failure, 2 wrong usage, 130 interrupted.
-func Main(name string, stderr io.Writer, run func(ctx context.Context) error) int {
+// Main calls run, whose context ends at a signal and when nobody reads the output any more,
+// prints its error to stderr, and returns the exit code: 0 success, 1 a failure, 2 wrong
+// usage, 130 interrupted, 141 output that nobody reads. run writes to the writer that it gets.
+func Main(name string, stdout, stderr io.Writer, run func(ctx context.Context, stdout io.Writer) error) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	switch err := run(ctx); {
+	pipes := make(chan os.Signal, 1)
+	signal.Notify(pipes, syscall.SIGPIPE) // writes fail; by default the signal kills
+	defer signal.Stop(pipes)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	switch err := run(ctx, terminal.Watch(stdout, func() { cancel(syscall.EPIPE) })); {
 	case err == nil, errors.Is(err, flag.ErrHelp):
 		return exitOK
+	case errors.Is(context.Cause(ctx), syscall.EPIPE):
+		return exitUnread
 	case errors.Is(err, ErrFailed):
 		return exitFailure
 	case errors.Is(err, ErrUsage):

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"syscall"
@@ -12,8 +13,8 @@ import (
 )
 
 func TestMainPrintsTheErrorAndReturnsTheExitCode(t *testing.T) {
-	interrupted := func(err error) func(context.Context) error {
-		return func(ctx context.Context) error {
+	interrupted := func(err error) func(context.Context, io.Writer) error {
+		return func(ctx context.Context, _ io.Writer) error {
 			if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
 				return err
 			}
@@ -21,10 +22,23 @@ func TestMainPrintsTheErrorAndReturnsTheExitCode(t *testing.T) {
 			return err
 		}
 	}
-	ended := func(err error) func(context.Context) error { return func(context.Context) error { return err } }
+	ended := func(err error) func(context.Context, io.Writer) error {
+		return func(context.Context, io.Writer) error { return err }
+	}
+	closed, stdout, err := os.Pipe() // as behind | true
+	if err := errors.Join(err, closed.Close()); err != nil {
+		t.Fatal(err)
+	}
+	defer stdout.Close()
+	// What runs has something to undo: it ends by its context, not by the signal.
+	unread := func(ctx context.Context, stdout io.Writer) error {
+		fmt.Fprintln(stdout, "case 1")
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	for _, c := range []struct {
 		name    string
-		run     func(context.Context) error
+		run     func(context.Context, io.Writer) error
 		exit    int
 		printed string
 	}{
@@ -35,9 +49,10 @@ func TestMainPrintsTheErrorAndReturnsTheExitCode(t *testing.T) {
 		{"usage", ended(fmt.Errorf("%w: want one", ErrUsage)), 2, "ask: wrong usage: want one\n"},
 		{"interrupted", interrupted(context.Canceled), 130, "ask: interrupted\n"},
 		{"interrupted at its end", interrupted(nil), 0, ""},
+		{"unread", unread, 141, ""},
 	} {
 		var stderr strings.Builder
-		if exit := Main("ask", &stderr, c.run); exit != c.exit || stderr.String() != c.printed {
+		if exit := Main("ask", stdout, &stderr, c.run); exit != c.exit || stderr.String() != c.printed {
 			t.Errorf("%s: exit %d, printed %q; want %d, %q", c.name, exit, &stderr, c.exit, c.printed)
 		}
 	}

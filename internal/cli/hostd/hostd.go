@@ -101,6 +101,7 @@ func (o Options) load() (quota.Config, error) {
 
 // run serves until ctx ends.
 func run(ctx context.Context, opts Options) error {
+	opts.Streams = opts.Streams.Unwatched()
 	log, level := opts.logger()
 	ctx, cancel := context.WithCancel(ctx)
 	var watching sync.WaitGroup

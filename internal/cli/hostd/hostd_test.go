@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"unnest/internal/cli/terminal"
+	"unnest/internal/cli/version"
 	"unnest/internal/hostapi/identity"
 	"unnest/internal/hostapi/segment"
 	"unnest/internal/hostd/status"
@@ -84,6 +85,28 @@ func TestServesUntilCancelled(t *testing.T) {
 	cmd.SetArgs([]string{"--config", configFile(t, ""), "--state", t.TempDir(), "--listen", "127.0.0.1:0"})
 	if err := cmd.ExecuteContext(ctx); err != nil {
 		t.Error(err)
+	}
+}
+
+// The status names the version that "unnest version" names.
+func TestStatusNamesVersion(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	state, out := t.TempDir(), new(bytes.Buffer)
+	var err error
+	stderr := &watched{wait: "hostd: serving on 127.0.0.1:", seen: func() {
+		defer cancel()
+		ask := NewCmd(terminal.Streams{Out: out}, nil)
+		ask.SetArgs([]string{"status", "--state", state})
+		err = ask.ExecuteContext(ctx)
+	}}
+	cmd := NewCmd(terminal.Streams{Err: stderr}, nil)
+	cmd.SetArgs([]string{"--config", configFile(t, ""), "--state", state, "--listen", "127.0.0.1:0"})
+	if serveErr := cmd.ExecuteContext(ctx); serveErr != nil || err != nil {
+		t.Fatal(serveErr, err)
+	}
+	build := version.Get()
+	if want := "unnest hostd " + build.Version + " (revision " + build.Revision + "), "; !strings.HasPrefix(out.String(), want) {
+		t.Errorf("got %q, want %q", out, want)
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 
 type policyRunOptions struct {
 	*Options
-	kubeconfig, context, server, credentials string
+	kubeconfig, context, server, credentials, http string
 }
 
 func newPolicyRunCmd(opts *Options) *cobra.Command {
@@ -45,6 +45,7 @@ stay.`,
 	cmd.Flags().StringVar(&o.context, "context", "", "`context` of the kubeconfig (default: its current one)")
 	cmd.Flags().StringVar(&o.server, "server", "", "`address:port` of the host daemon")
 	cmd.Flags().StringVar(&o.credentials, "credentials", "", "`directory` of \"unnest hostd policy enroll\"")
+	cmd.Flags().StringVar(&o.http, "http", "", "`address:port` of GET /healthz, which answers 200 while the policies are in force (default: none)")
 	return cmd
 }
 
@@ -65,6 +66,15 @@ func (o policyRunOptions) run(ctx context.Context) error {
 		return fmt.Errorf("connect to %s: %w", o.server, err)
 	}
 	defer conn.Close()
+	o.Streams = o.Streams.Unwatched()
 	log, _ := o.logger()
-	return policyclient.Run(ctx, config, hostdpb.NewHostPolicyClient(conn), log)
+	daemon := newPolicyHealth(hostdpb.NewHostPolicyClient(conn))
+	if o.http != "" {
+		stop, err := daemon.serve(ctx, o.http)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
+	return policyclient.Run(ctx, config, daemon, log)
 }

@@ -48,8 +48,8 @@ func printStatusJSON(out io.Writer, s status.Status) error {
 }
 
 func printStatus(out io.Writer, s status.Status) error {
-	if _, err := fmt.Fprintf(out, "unnest hostd %s, protocol %d, on %s since %s\n",
-		s.Version, s.Protocol, s.Listen, s.Since.Format(time.DateTime)); err != nil {
+	if _, err := fmt.Fprintf(out, "unnest hostd %s (revision %s), protocol %d, on %s since %s\n",
+		s.Version, s.Revision, s.Protocol, s.Listen, s.Since.Format(time.DateTime)); err != nil {
 		return err
 	}
 	if err := printConfiguration(out, s.Configuration); err != nil {

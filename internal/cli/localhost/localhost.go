@@ -35,7 +35,7 @@ flags of check:
 // Main runs the command in args, without the name of the binary, and returns the exit
 // code: 0 success, 1 a case failed, 2 wrong usage, 130 interrupted.
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	return console.Main("unnest-localhost", stderr, func(ctx context.Context) error { return dispatch(ctx, args, stdin, stdout) })
+	return console.Main("unnest-localhost", stdout, stderr, func(ctx context.Context, stdout io.Writer) error { return dispatch(ctx, args, stdin, stdout) })
 }
 
 func dispatch(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {

@@ -3,8 +3,10 @@
 package terminal
 
 import (
+	"errors"
 	"io"
 	"os"
+	"syscall"
 
 	"golang.org/x/term"
 )
@@ -28,6 +30,40 @@ func System() Streams {
 	}
 	s.Colour = s.IsTTY() && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 	return s
+}
+
+// Watched returns the streams, with a call of closed at each write to Out or Err that finds
+// the pipe behind it closed. The process must catch SIGPIPE: by default it kills.
+func (s Streams) Watched(closed func()) Streams {
+	s.Out, s.Err = Watch(s.Out, closed), Watch(s.Err, closed)
+	return s
+}
+
+// Unwatched returns the streams without the calls of Watched, for services: a lost log does
+// not end them.
+func (s Streams) Unwatched() Streams {
+	for _, w := range []*io.Writer{&s.Out, &s.Err} {
+		if watched, ok := (*w).(watched); ok {
+			*w = watched.Writer
+		}
+	}
+	return s
+}
+
+// Watch returns a writer to w that calls closed at each write that fails with EPIPE.
+func Watch(w io.Writer, closed func()) io.Writer { return watched{w, closed} }
+
+type watched struct {
+	io.Writer
+	closed func()
+}
+
+func (w watched) Write(p []byte) (int, error) {
+	n, err := w.Writer.Write(p)
+	if errors.Is(err, syscall.EPIPE) {
+		w.closed()
+	}
+	return n, err
 }
 
 // IsTTY reports whether Out is a terminal.

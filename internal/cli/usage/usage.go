@@ -35,6 +35,12 @@ func (e *Error) Error() string { return e.err.Error() }
 // Unwrap returns the error inside.
 func (e *Error) Unwrap() error { return e.err }
 
+// Exit is the error of a command that ends with this exit code, after it has said why.
+type Exit int
+
+// Error is for those who call the command in this process.
+func (e Exit) Error() string { return "exit code " + strconv.Itoa(int(e)) }
+
 // Args returns a check for exactly the arguments called names.
 func Args(names ...string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {

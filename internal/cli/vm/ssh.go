@@ -11,6 +11,7 @@ import (
 	"golang.org/x/term"
 
 	"unnest/internal/cli/terminal"
+	"unnest/internal/cli/usage"
 	"unnest/internal/testbed/guest"
 	"unnest/internal/testbed/lab"
 	"unnest/internal/testbed/place"
@@ -21,7 +22,8 @@ func newSSHCmd(streams terminal.Streams) *cobra.Command {
 		Use:   "ssh NAME [COMMAND...]",
 		Short: "Enter a guest, or run a command in it",
 		Long: `Enter a guest, or run a command in it. If COMMAND is one argument, the guest's shell
-runs it as a line; several arguments are the words of one command, as they are.`,
+runs it as a line; several arguments are the words of one command, as they are. The exit
+code is that of the command.`,
 		Example: `  unnest vm ssh node1
   unnest vm ssh node1 'hostname; uptime'
   unnest vm ssh node1 -- ls -l "/a name with spaces"`,
@@ -73,7 +75,18 @@ func enterGuest(ctx context.Context, streams terminal.Streams, name string, comm
 	if err != nil {
 		return err
 	}
-	return process.Wait()
+	return passOn(process.Wait())
+}
+
+// passOn turns the end of a command in a guest into that of this one: the same exit code, and no
+// repetition of its standard error.
+func passOn(err error) error {
+	if exit, ok := errors.AsType[*place.ExitError](err); ok && exit.Code > 0 {
+		return usage.Exit(exit.Code)
+	} else if ok {
+		exit.Stderr = ""
+	}
+	return err
 }
 
 // shell gives the terminal to a shell in the guest.

@@ -14,6 +14,7 @@ import (
 	"unnest/internal/cli/usage"
 	"unnest/internal/hostd/quota"
 	"unnest/internal/measure/machines/guestimage"
+	"unnest/internal/testbed/doctor"
 	"unnest/internal/testbed/fleet"
 	"unnest/internal/testbed/guest"
 	"unnest/internal/testbed/image"
@@ -85,6 +86,9 @@ func (o upOptions) check() error {
 }
 
 func up(ctx context.Context, streams terminal.Streams, o upOptions) (err error) {
+	if err := doctor.Preflight(ctx, doctor.System(image.CacheDir()), doctor.ForGuests); err != nil {
+		return err
+	}
 	accel, err := guest.ChooseAccel(guest.Accel(o.accel))
 	if err != nil {
 		return err
@@ -98,7 +102,7 @@ func up(ctx context.Context, streams terminal.Streams, o upOptions) (err error) 
 	if err != nil {
 		return err
 	}
-	f, err := enter(ctx, filepath.Join(binaries, "unnest"))
+	f, err := await(ctx, streams, func() (*fleet.Fleet, error) { return enter(ctx, filepath.Join(binaries, "unnest")) })
 	if err != nil {
 		return err
 	}
@@ -115,7 +119,7 @@ func up(ctx context.Context, streams terminal.Streams, o upOptions) (err error) 
 			Shares: o.shares, VHostPoll: o.poll, Snapshots: snapshots,
 		})
 	}
-	if err := f.LaunchAll(ctx, guests, func(_ int, n *fleet.Node) error { return await(ctx, streams, f, n, o.wait) }); err != nil {
+	if err := f.LaunchAll(ctx, guests, func(_ int, n *fleet.Node) error { return awaitReady(ctx, streams, f, n, o.wait) }); err != nil {
 		return err
 	}
 	fmt.Fprintf(streams.Err, "accelerator %s (%s); enter by `unnest vm ssh %s`\n", accel.Accel, accel.Reason, o.names[0])
@@ -126,7 +130,14 @@ func up(ctx context.Context, streams terminal.Streams, o upOptions) (err error) 
 func enter(ctx context.Context, unnest string) (*fleet.Fleet, error) {
 	l, err := lab.Open(labName)
 	if err == nil {
-		return fleet.Open(l)
+		f, err := fleet.Open(l)
+		if err == nil {
+			_, err = f.RepairDaemon(ctx, unnest)
+		}
+		if err != nil {
+			err = errors.Join(err, l.Release())
+		}
+		return f, err
 	}
 	if !errors.Is(err, lab.ErrNoLab) {
 		return nil, err
@@ -148,8 +159,29 @@ func enter(ctx context.Context, unnest string) (*fleet.Fleet, error) {
 	return f, nil
 }
 
-// await waits until the guest is ready, or removes it.
-func await(ctx context.Context, streams terminal.Streams, f *fleet.Fleet, n *fleet.Node, patience time.Duration) error {
+// retryInterval is how often a lab is tried that another process has.
+const retryInterval = 200 * time.Millisecond
+
+// await calls open until no other process works with the lab, and says that it waits.
+func await(ctx context.Context, streams terminal.Streams, open func() (*fleet.Fleet, error)) (*fleet.Fleet, error) {
+	for said := false; ; said = true {
+		f, err := open()
+		if !errors.Is(err, lab.ErrInUse) {
+			return f, err
+		}
+		if !said {
+			fmt.Fprintln(streams.Err, "waiting for another unnest that works with the guests")
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(retryInterval):
+		}
+	}
+}
+
+// awaitReady waits until the guest is ready, or removes it.
+func awaitReady(ctx context.Context, streams terminal.Streams, f *fleet.Fleet, n *fleet.Node, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	ssh, boot, err := f.Login(ctx, n)

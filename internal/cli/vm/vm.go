@@ -6,6 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -26,14 +29,17 @@ func NewCmd(streams terminal.Streams) *cobra.Command {
 		Use:   "vm",
 		Short: "Start, enter and stop guests",
 		Long: `Start, enter and stop guests: Debian with containerd, in a network of their own,
-each with room for NICs that the host daemon plugs in while they run. The first guest of
+each with room for NICs that the host daemon plugs in while they run. That network ends
+at this machine: guests reach it and each other, and no internet. "unnest vm load" gives
+them container images. The first guest of
 its size is booted and frozen; all are restored from it, with containerd running.`,
 		Example: `  unnest vm up node1 node2
   unnest vm ssh node1
   unnest vm ssh node1 nerdctl run --network brfusion --rm localhost/unnest/tools:1 busybox ip addr
+  unnest vm load nginx.tar
   unnest vm down --all`,
 	}
-	cmd.AddCommand(newUpCmd(streams), newLsCmd(streams), newSSHCmd(streams), newDownCmd(streams))
+	cmd.AddCommand(newUpCmd(streams), newLsCmd(streams), newSSHCmd(streams), newLoadCmd(streams), newRepairCmd(streams), newDownCmd(streams))
 	return cmd
 }
 
@@ -42,11 +48,11 @@ func newLsCmd(streams terminal.Streams) *cobra.Command {
 		Use:   "ls",
 		Short: "List the guests",
 		Args:  usage.Args(),
-		RunE:  func(*cobra.Command, []string) error { return ls(streams) },
+		RunE:  func(cmd *cobra.Command, _ []string) error { return ls(cmd.Context(), streams) },
 	}
 }
 
-func ls(streams terminal.Streams) error {
+func ls(ctx context.Context, streams terminal.Streams) error {
 	f, err := view()
 	if errors.Is(err, lab.ErrNoLab) {
 		fmt.Fprintln(streams.Err, "no guest runs; start one by `unnest vm up NAME`")
@@ -72,7 +78,82 @@ func ls(streams terminal.Streams) error {
 		}
 		fmt.Fprintf(w, "%s\trunning\t%s\t%d\t%d MiB\t%s\t%d\n", name, n.Accel, n.VCPUs, n.Memory>>20, n.TenantIP, n.PID)
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if err := f.AskDaemon(ctx); err != nil {
+		fmt.Fprintf(streams.Err, "warning: the host daemon of the guests: %v: containers get no NICs until `unnest vm repair`\n", err)
+	}
+	return nil
+}
+
+func newRepairCmd(streams terminal.Streams) *cobra.Command {
+	return &cobra.Command{
+		Use:   "repair",
+		Short: "Start the guests' host daemon again, if it has ended",
+		Args:  usage.Args(),
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			l, err := lab.Open(labName)
+			if err != nil {
+				return fmt.Errorf("start host daemon again: %w", err)
+			}
+			defer func() { err = errors.Join(err, leave(l)) }()
+			unnest, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			f, err := fleet.Open(l)
+			if err != nil {
+				return err
+			}
+			repaired, err := f.RepairDaemon(cmd.Context(), unnest)
+			if err != nil {
+				return err
+			}
+			again := ""
+			if repaired {
+				again = " again"
+			}
+			fmt.Fprintln(streams.Err, "the host daemon runs"+again)
+			return nil
+		},
+	}
+}
+
+func newLoadCmd(streams terminal.Streams) *cobra.Command {
+	var only []string
+	cmd := &cobra.Command{
+		Use:   "load ARCHIVE...",
+		Short: "Give the guests the container images of archives",
+		Long: `Give the guests the container images of archives: OCI archives, or those of "docker
+save". Guests reach no registry: their network ends at this machine.`,
+		Example: `  docker save nginx:1.27 -o nginx.tar
+  unnest vm load nginx.tar
+  unnest vm ssh node1 nerdctl run --network brfusion --detach nginx:1.27`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, archives []string) error {
+			f, err := view()
+			if errors.Is(err, lab.ErrNoLab) {
+				return errors.New("no guest runs: start one by `unnest vm up NAME`")
+			}
+			names := only
+			if err == nil && len(names) == 0 {
+				names, err = f.Lab.Guests()
+			}
+			if err != nil {
+				return err
+			}
+			for _, path := range archives {
+				if err := f.Load(cmd.Context(), names, "default", func() (io.ReadCloser, error) { return os.Open(path) }); err != nil {
+					return err
+				}
+				fmt.Fprintf(streams.Err, "%s: the images of %s are there\n", strings.Join(names, ", "), path)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringArrayVar(&only, "guest", nil, "load into guest `NAME` only; may be repeated")
+	return cmd
 }
 
 // view returns the fleet without taking the lab.

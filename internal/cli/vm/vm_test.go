@@ -2,6 +2,7 @@ package vm
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -132,6 +133,8 @@ func TestWithoutLab(t *testing.T) {
 		{[]string{"ls"}, "no guest runs; start one by `unnest vm up NAME`\n", ""},
 		{[]string{"ssh", "node1"}, "", "no guest runs: start one by `unnest vm up node1`"},
 		{[]string{"ssh", "node1", "ls", "-l", "--all"}, "", "no guest runs: start one by `unnest vm up node1`"},
+		{[]string{"load", "image.tar"}, "", "no guest runs: start one by `unnest vm up NAME`"},
+		{[]string{"repair"}, "", "start host daemon again: no such lab: vms"},
 		{[]string{"down", "--all"}, "", ""},
 		{[]string{"down", "node1"}, "", "stop guests: no such guest: node1: no guest runs"},
 	}
@@ -153,7 +156,10 @@ func TestWithoutLab(t *testing.T) {
 // lab stays while it has another guest.
 func TestDeadGuests(t *testing.T) {
 	dir := newDead(t, "node1", "node2")
-	stdout, _, err := execute(t, "ls")
+	stdout, stderr, err := execute(t, "ls")
+	if want := "warning: the host daemon of the guests: it does not run: containers get no NICs until `unnest vm repair`\n"; stderr != want {
+		t.Errorf("ls: stderr %q, want %q", stderr, want)
+	}
 	lines := strings.Split(strings.TrimSpace(stdout), "\n")
 	if err != nil || len(lines) != 3 || strings.Join(strings.Fields(lines[1]), " ") != "node1 dead" || strings.Join(strings.Fields(lines[2]), " ") != "node2 dead" {
 		t.Errorf("ls: got %v\n%s", err, stdout)
@@ -166,7 +172,7 @@ func TestDeadGuests(t *testing.T) {
 			t.Errorf("%v: got %v, want ErrNoGuest", args, err)
 		}
 	}
-	_, stderr, err := execute(t, "down", "node1")
+	_, stderr, err = execute(t, "down", "node1")
 	if err != nil || stderr != "node1 is down\n" {
 		t.Errorf("down: got %v, stderr %q", err, stderr)
 	}
@@ -240,5 +246,53 @@ func TestSSHLeavesFlags(t *testing.T) {
 	}
 	if got := strings.Join(cmd.Flags().Args(), " "); got != "node1 ls --all -h" {
 		t.Errorf("got %q", got)
+	}
+}
+
+// A machine that lacks programs is refused before anything is made, with one command to install them.
+func TestUpChecksTheMachine(t *testing.T) {
+	dir := newState(t)
+	t.Setenv("PATH", t.TempDir())
+	t.Setenv("UNNEST_CACHE", filepath.Join(t.TempDir(), "cache"))
+	_, stderr, err := execute(t, "up", "node1", "--accel", "tcg")
+	if err == nil || stderr != "" || !strings.Contains(err.Error(), "apt-get install ") || !strings.Contains(err.Error(), " qemu-system-x86") {
+		t.Errorf("got %v, stderr %q", err, stderr)
+	}
+	for _, path := range []string{dir, os.Getenv("UNNEST_CACHE")} {
+		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s was made (%v)", path, err)
+		}
+	}
+}
+
+// A second "vm up" waits for the first, says so once, and stops waiting at Ctrl-C.
+func TestUpWaits(t *testing.T) {
+	newDead(t, "node1")
+	held, err := lab.Open(labName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stderr bytes.Buffer
+	streams, tries := terminal.Streams{Err: &stderr}, 0
+	open := func() (*fleet.Fleet, error) {
+		if tries++; tries == 3 {
+			if err := held.Release(); err != nil {
+				t.Error(err)
+			}
+		}
+		l, err := lab.Open(labName)
+		return &fleet.Fleet{Lab: l}, err
+	}
+	f, err := await(t.Context(), streams, open)
+	if err != nil || stderr.String() != "waiting for another unnest that works with the guests\n" {
+		t.Fatalf("got %v, stderr %q", err, stderr.String())
+	}
+	stopped, stop := context.WithCancelCause(t.Context())
+	stop(errors.New("interrupted"))
+	if _, err := await(stopped, streams, open); err == nil || err.Error() != "interrupted" {
+		t.Errorf("stopped: got %v", err)
+	}
+	if err := f.Lab.Release(); err != nil {
+		t.Error(err)
 	}
 }

@@ -52,6 +52,7 @@ type Handler struct {
 	Credentials *credentials.Store
 	Quotas      func() quota.Config // the present configuration
 	Host        *guestrun.Host
+	Version     string // of the binary, for guests
 	Log         *slog.Logger
 	Logs        *guestlog.Logs
 	serving     context.Context // of requests; ends before the guests' runs

@@ -193,7 +193,7 @@ func (h *Handler) Status(ctx context.Context, r *hostdpb.StatusRequest) (*hostdp
 		return nil, err
 	}
 	return &hostdpb.StatusResponse{
-		Version: Version(), Guest: c.Record.Name, SlotsFree: uint32(s.SlotsFree), SlotsTotal: uint32(s.Slots),
+		Version: h.Version, Guest: c.Record.Name, SlotsFree: uint32(s.SlotsFree), SlotsTotal: uint32(s.Slots),
 		Protocol: Protocol, Tenant: c.Tenant.Name, Pool: uint32(s.Pool), PoolTarget: uint32(s.PoolTarget),
 		SlotsQuarantined: uint32(s.SlotsQuarantined), Limited: c.Tenant.Limited(s, r.GetAllocate()),
 		SegmentModes: wireModes(c.Tenant.Now().SegmentModes()), SegmentsLimited: h.segmentsLimited(c.Tenant, s),

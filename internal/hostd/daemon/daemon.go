@@ -60,7 +60,7 @@ type Config struct {
 	Logger   *slog.Logger // required
 	// Changes are the later contents of the configuration file. Nil: it stays.
 	Changes <-chan Change
-	// Build is the version of the binary and its git revision, for the metrics.
+	// Build is the version of the binary and its git revision, as the status and the metrics name it.
 	Build metrics.Build
 	// Mounts is the mount namespace of the VMMs, for exports of volumes. "": that of this
 	// process.

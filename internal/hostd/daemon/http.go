@@ -33,7 +33,7 @@ func (d *daemon) handler() http.Handler {
 	})
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		s := status.Status{Version: api.Version(), Protocol: api.Protocol, Since: d.since}
+		s := status.Status{Version: d.config.Build.Version, Revision: d.config.Build.Revision, Protocol: api.Protocol, Since: d.since}
 		if fromRoot(r) {
 			s = d.status(r.Context())
 		}

@@ -46,7 +46,7 @@ func newDaemon(c Config) (*daemon, error) {
 	d.host.Own = ports.NewOwnNICs(d.host.Ports)
 	d.credentials = credentials.New(c.StateDir, c.Logger, d.logs, d.address)
 	d.host.Offer = d.credentials.Offer
-	d.api = &api.Handler{Clients: d, Credentials: d.credentials, Quotas: d.quotas, Host: d.host, Log: c.Logger, Logs: d.logs}
+	d.api = &api.Handler{Version: c.Build.Version, Clients: d, Credentials: d.credentials, Quotas: d.quotas, Host: d.host, Log: c.Logger, Logs: d.logs}
 	d.host.Ports.Policies = networkpolicy.New(owner, c.Logger)
 	m.Read(reporter{d})
 	m.Built(c.Build)

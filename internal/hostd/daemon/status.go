@@ -26,7 +26,7 @@ func (r reporter) Status(ctx context.Context) (s status.Status) {
 }
 
 func (d *daemon) status(ctx context.Context) status.Status {
-	s := status.Status{Version: api.Version(), Protocol: api.Protocol, Since: d.since, Listen: d.address(), Configuration: d.configuration()}
+	s := status.Status{Version: d.config.Build.Version, Revision: d.config.Build.Revision, Protocol: api.Protocol, Since: d.since, Listen: d.address(), Configuration: d.configuration()}
 	for _, g := range d.all() {
 		described := guestStatus(ctx, g)
 		described.Certificates, described.CertificateExpires = d.credentials.DescribeCertificates(g.Record)

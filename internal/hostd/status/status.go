@@ -26,6 +26,7 @@ const SchemaVersion = 1
 // Status is one report.
 type Status struct {
 	Version  string    `json:"version"`
+	Revision string    `json:"revision"`
 	Protocol int       `json:"protocol"`
 	Since    time.Time `json:"since"`
 	Listen   string    `json:"listen"`

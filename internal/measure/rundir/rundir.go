@@ -62,7 +62,10 @@ func Create(path string, run result.Run) (*Dir, error) {
 			return fmt.Errorf("create run in %s: %w: continue it with --resume, or name another directory", d.path, ErrHoldsRun)
 		}
 		run.Schema = result.Schema
-		return d.writeRun(run)
+		if err := d.writeRun(run); err != nil {
+			return errors.Join(err, os.Remove(d.journal.Name()))
+		}
+		return nil
 	})
 }
 
@@ -217,7 +220,11 @@ func (d *Dir) cut(size int64) error {
 
 // explain adds the fix for a full disk to err.
 func (d *Dir) explain(err error) error {
-	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+	full := errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
+	switch {
+	case full && len(d.content.Samples) == 0: // whoever made the directory removes it
+		return fmt.Errorf("write to %s: %w: free some space and run the command again", d.path, err)
+	case full:
 		return fmt.Errorf("write to %s: %w: the %d samples so far are kept; free some space and continue with --resume", d.path, err, len(d.content.Samples))
 	}
 	return fmt.Errorf("write to %s: %w", d.path, err)

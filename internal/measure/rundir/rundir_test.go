@@ -398,3 +398,30 @@ func TestReadRefusesForeignSamples(t *testing.T) {
 		t.Errorf("got %v, want an error that names the directory and both runs", err)
 	}
 }
+
+// A disk that is full before the first sample leaves nothing to resume, and does not say so.
+func TestFullDiskAtFirst(t *testing.T) {
+	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
+		t.Skip("mounts a tmpfs: set UNNEST_PRIVILEGED=1")
+	}
+	mount := t.TempDir()
+	if err := unix.Mount("tmpfs", mount, "tmpfs", 0, "size=4k"); err != nil {
+		t.Fatalf("mount tmpfs: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(mount, 0); err != nil {
+			t.Errorf("unmount tmpfs: %v", err)
+		}
+	})
+	if err := os.WriteFile(filepath.Join(mount, "other"), make([]byte, 4096), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(mount, "run")
+	_, err := Create(path, result.Run{ID: "r1"})
+	if !errors.Is(err, unix.ENOSPC) || strings.Contains(err.Error(), "--resume") || !strings.Contains(err.Error(), "free some space and run the command again") {
+		t.Errorf("got %v", err)
+	}
+	if left, err := os.ReadDir(path); err != nil || len(left) > 0 {
+		t.Errorf("left %v, %v", left, err)
+	}
+}

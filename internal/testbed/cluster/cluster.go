@@ -103,6 +103,7 @@ func (c *Cluster) build(ctx context.Context) error {
 		c.fleet.Progress = c.options.Progress
 	}
 	if err == nil {
+		c.setPolicy()
 		err = c.addFamilies()
 	}
 	if err == nil {
@@ -129,6 +130,10 @@ func (c *Cluster) build(ctx context.Context) error {
 		return err
 	}
 	c.report("DNS is ready")
+	if err := c.startPolicies(ctx); err != nil {
+		return err
+	}
+	c.report("NetworkPolicies are in force")
 	return c.await(ctx, nodes)
 }
 
@@ -182,7 +187,11 @@ func View() (*Cluster, error) {
 		return nil, fmt.Errorf("read the cluster's families of addresses: %w", err)
 	}
 	f, err := fleet.Open(l)
-	return &Cluster{Lab: l, fleet: f, options: Options{IPFamilies: families}}, err
+	if err != nil {
+		return nil, err
+	}
+	unnest, err := os.Executable()
+	return &Cluster{Lab: l, fleet: f, options: Options{IPFamilies: families, Unnest: unnest, Programs: filepath.Join(l.Dir, "kubernetes", programsLink)}}, err
 }
 
 // Down removes the cluster, and what killed commands have left of one. It reports whether

@@ -1,12 +1,14 @@
 package cluster
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -33,18 +35,19 @@ type component struct {
 	name      string
 	health    string // URL that answers 200 when it is ready
 	arguments []string
+	program   string // path; empty: the name, among the programs of Kubernetes
 }
 
 // controlPlane returns etcd, the API server and its two clients, with their files in the
 // directory dir.
 func controlPlane(dir string, families []family) (etcd, api component, clients []component) {
 	file := func(name string) string { return filepath.Join(dir, name) }
-	etcd = component{"etcd", etcdURL + "/health", []string{
+	etcd = component{name: "etcd", health: etcdURL + "/health", arguments: []string{
 		"--data-dir=" + file("etcd"), "--unsafe-no-fsync", "--log-level=warn",
 		"--listen-client-urls=" + etcdURL, "--advertise-client-urls=" + etcdURL, "--listen-peer-urls=http://127.0.0.1:2380",
 	}}
 	host := families[0].host.Addr().String()
-	api = component{"kube-apiserver", "https://" + families[0].server() + "/readyz", []string{
+	api = component{name: "kube-apiserver", health: "https://" + families[0].server() + "/readyz", arguments: []string{
 		"--etcd-servers=" + etcdURL, "--bind-address=" + host, "--advertise-address=" + host, "--secure-port=6443",
 		"--tls-cert-file=" + file("apiserver.crt"), "--tls-private-key-file=" + file("apiserver.key"), "--client-ca-file=" + file("ca.crt"),
 		"--kubelet-client-certificate=" + file("kubelet-client.crt"), "--kubelet-client-key=" + file("kubelet-client.key"),
@@ -56,7 +59,7 @@ func controlPlane(dir string, families []family) (etcd, api component, clients [
 	}}
 	client := func(name, kubeconfig, port string, more ...string) component {
 		config := file(kubeconfig)
-		return component{name, "https://127.0.0.1:" + port + "/healthz", append([]string{
+		return component{name: name, health: "https://127.0.0.1:" + port + "/healthz", arguments: append([]string{
 			"--kubeconfig=" + config, "--authentication-kubeconfig=" + config, "--authorization-kubeconfig=" + config,
 			"--leader-elect=false", "--bind-address=127.0.0.1",
 			"--tls-cert-file=" + file("apiserver.crt"), "--tls-private-key-file=" + file("apiserver.key"),
@@ -133,12 +136,12 @@ func (c *Cluster) start(ctx context.Context, p component) error {
 }
 
 func (c *Cluster) launch(p component) (ended <-chan error, err error) {
-	log, err := os.Create(c.path(p.name + ".log"))
+	log, err := os.OpenFile(c.path(p.name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
-	cmd := exec.Command(filepath.Join(c.options.Programs, p.name), p.arguments...)
+	cmd := exec.Command(cmp.Or(p.program, filepath.Join(c.options.Programs, p.name)), p.arguments...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
 	if err := lab.Do(c.Lab.HostNS(), cmd.Start); err != nil {
@@ -200,7 +203,8 @@ func ask(ctx context.Context, client *http.Client, url string) error {
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers %s", url, answer.Status)
+		why, _ := bufio.NewReader(io.LimitReader(answer.Body, 200)).ReadString('\n')
+		return fmt.Errorf("%s answers %s: %s", url, answer.Status, strings.TrimSpace(why))
 	}
 	return nil
 }
@@ -215,16 +219,56 @@ func lastLine(path string) string {
 	return "; its log ends: " + lines[len(lines)-1]
 }
 
-// Health returns the components of the control plane and what is wrong with each; nil: nothing.
+// daemonName names the host daemon among the components.
+const daemonName = "unnest-hostd"
+
+// Health returns the components of the host's side, except the policy client, and what is wrong with
+// each; nil: nothing.
 func (c *Cluster) Health(ctx context.Context) (names []string, health map[string]error) {
-	etcd, api, clients := controlPlane(c.path(""), c.families())
-	health = map[string]error{}
+	names, health = []string{daemonName}, map[string]error{daemonName: c.fleet.AskDaemon(ctx)}
 	client, err := c.client()
-	for _, p := range append([]component{etcd, api, c.dns()}, clients...) {
+	for _, p := range c.components() {
 		names = append(names, p.name)
 		if health[p.name] = err; err == nil {
 			health[p.name] = ask(ctx, client, p.health)
 		}
 	}
 	return names, health
+}
+
+// components are the control plane and DNS, in the order in which they start.
+func (c *Cluster) components() []component {
+	etcd, api, clients := controlPlane(c.path(""), c.families())
+	return append([]component{etcd, api}, append(clients, c.dns())...)
+}
+
+// Repair starts again what has ended of the host's side of the cluster that is up, and returns the
+// names. It leaves pods and their NICs as they are.
+func Repair(ctx context.Context) (started []string, err error) {
+	c, err := View()
+	if err != nil {
+		return nil, err
+	}
+	if c.Lab, err = lab.Open(LabName); err != nil {
+		return nil, fmt.Errorf("repair the cluster: %w", err)
+	}
+	defer func() { err = errors.Join(err, c.Lab.Release()) }()
+	repaired, err := c.fleet.RepairDaemon(ctx, c.options.Unnest)
+	if repaired {
+		started = append(started, daemonName)
+	}
+	client, clientErr := c.client()
+	if err = errors.Join(err, clientErr); err != nil {
+		return started, err
+	}
+	for _, p := range append(c.components(), c.policyClient()) {
+		if ask(ctx, client, p.health) == nil {
+			continue
+		}
+		if err := c.start(ctx, p); err != nil {
+			return started, err
+		}
+		started = append(started, p.name)
+	}
+	return started, nil
 }

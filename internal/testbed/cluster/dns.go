@@ -34,7 +34,7 @@ func corefile(families []family, kubeconfig string) string {
 }
 
 func (c *Cluster) dns() component {
-	return component{dnsProgram, "http://" + dnsReady + "/ready", []string{"-conf=" + c.path("Corefile")}}
+	return component{name: dnsProgram, health: "http://" + dnsReady + "/ready", arguments: []string{"-conf=" + c.path("Corefile")}}
 }
 
 // startDNS starts the DNS server, with rights of its own and a Service, and waits until it has read
@@ -58,13 +58,26 @@ func hosts(families []family) []string {
 
 func dnsServices(families []family) []string { return all(families, family.dns) }
 
+func named(version, kind string, metadata, rest map[string]any) map[string]any {
+	rest["apiVersion"], rest["kind"], rest["metadata"] = version, kind, metadata
+	return rest
+}
+
+// rights lets a user do what the rules say, in all namespaces.
+func rights(user string, rules ...any) []map[string]any {
+	const rbac = "rbac.authorization.k8s.io"
+	name := map[string]any{"name": user}
+	return []map[string]any{
+		named(rbac+"/v1", "ClusterRole", name, map[string]any{"rules": rules}),
+		named(rbac+"/v1", "ClusterRoleBinding", name, map[string]any{
+			"roleRef":  map[string]any{"apiGroup": rbac, "kind": "ClusterRole", "name": user},
+			"subjects": []any{map[string]any{"apiGroup": rbac, "kind": "User", "name": user}},
+		}),
+	}
+}
+
 // dnsObjects are the rights of the DNS server and its Service, which selects no pods.
 func dnsObjects(families []family) []map[string]any {
-	named := func(version, kind string, metadata, rest map[string]any) map[string]any {
-		rest["apiVersion"], rest["kind"], rest["metadata"] = version, kind, metadata
-		return rest
-	}
-	user := map[string]any{"name": dnsUser}
 	read := func(group string, resources ...string) map[string]any {
 		return map[string]any{"apiGroups": []string{group}, "resources": resources, "verbs": []string{"list", "watch"}}
 	}
@@ -74,19 +87,10 @@ func dnsObjects(families []family) []map[string]any {
 	ports := []any{
 		map[string]any{"name": "dns", "port": 53, "protocol": "UDP"}, map[string]any{"name": "dns-tcp", "port": 53, "protocol": "TCP"},
 	}
-	const rbac = "rbac.authorization.k8s.io"
-	objects := []map[string]any{
-		named(rbac+"/v1", "ClusterRole", user, map[string]any{"rules": []any{
-			read("", "services", "pods", "namespaces"), read("discovery.k8s.io", "endpointslices"),
-		}}),
-		named(rbac+"/v1", "ClusterRoleBinding", user, map[string]any{
-			"roleRef":  map[string]any{"apiGroup": rbac, "kind": "ClusterRole", "name": dnsUser},
-			"subjects": []any{map[string]any{"apiGroup": rbac, "kind": "User", "name": dnsUser}},
-		}),
+	objects := append(rights(dnsUser, read("", "services", "pods", "namespaces"), read("discovery.k8s.io", "endpointslices")),
 		named("v1", "Service", service("kube-dns", map[string]string{"k8s-app": "kube-dns"}), map[string]any{
 			"spec": map[string]any{"clusterIP": dnsServices(families)[0], "clusterIPs": dnsServices(families), "ipFamilyPolicy": "PreferDualStack", "ports": ports},
-		}),
-	}
+		}))
 	for _, f := range families {
 		name := "kube-dns-" + strings.ToLower(f.name)
 		objects = append(objects, named("discovery.k8s.io/v1", "EndpointSlice", service(name, map[string]string{"kubernetes.io/service-name": "kube-dns"}), map[string]any{

@@ -10,8 +10,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"unnest/internal/testbed/fleet"
 	"unnest/internal/testbed/place"
 )
@@ -146,32 +144,5 @@ func (c *Cluster) Load(ctx context.Context, open func() (io.ReadCloser, error)) 
 	if err != nil {
 		return err
 	}
-	g, ctx := errgroup.WithContext(ctx)
-	for _, name := range names {
-		g.Go(func() error {
-			archive, err := open()
-			if err != nil {
-				return err
-			}
-			defer archive.Close()
-			if err := c.load(ctx, name, archive); err != nil {
-				return fmt.Errorf("load images into node %s: %w", name, err)
-			}
-			return nil
-		})
-	}
-	return g.Wait()
-}
-
-func (c *Cluster) load(ctx context.Context, name string, archive io.Reader) error {
-	ssh, err := c.reach(ctx, name)
-	if err != nil {
-		return err
-	}
-	defer ssh.Close()
-	p, err := ssh.Start(ctx, place.Command{Args: []string{"ctr", "--namespace", "k8s.io", "images", "import", "-"}, Stdin: archive})
-	if err != nil {
-		return err
-	}
-	return p.Wait()
+	return c.fleet.Load(ctx, names, "k8s.io", open)
 }

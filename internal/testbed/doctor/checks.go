@@ -22,16 +22,19 @@ const (
 
 // machine checks the user and the size of the machine.
 func machine(p Probes) []Check {
-	user := Check{Name: "root", State: OK, Found: "running as root"}
-	if !p.Root {
-		user = Check{Name: "root", State: Missing, Found: "running as an ordinary user", Remedy: "run unnest with sudo"}
-	}
 	processors := Check{Name: "processors", State: OK, Found: strconv.Itoa(p.CPUs)}
 	if p.CPUs < wantCPUs {
 		processors.State = Limited
 		processors.Remedy = fmt.Sprintf("use a machine with %d or more: guest and client share one, which changes every figure", wantCPUs)
 	}
-	return append(append(require(user, memory(p), disk(p)), processors), system(p)...)
+	return append([]Check{user(p), require(memory(p))[0], diskOf(p, wantDisk), processors}, system(p)...)
+}
+
+func user(p Probes) Check {
+	if !p.Root {
+		return Check{Name: "root", State: Missing, Found: "running as an ordinary user", Remedy: "run unnest with sudo", Required: true}
+	}
+	return Check{Name: "root", State: OK, Found: "running as root", Required: true}
 }
 
 // releases are the releases on which all tests of Unnest have run, by ID and VERSION_ID of os-release(5).
@@ -80,12 +83,14 @@ func memory(p Probes) Check {
 	return enough("memory", available<<10, wantMemory, "available", "stop other programs, or use a larger machine")
 }
 
-func disk(p Probes) Check {
+func diskOf(p Probes, want uint64) (c Check) {
 	free, err := p.FreeDisk(p.CacheDir)
+	c = enough("disk", free, want, "free for "+p.CacheDir, "free some space, or set UNNEST_CACHE to a directory elsewhere")
 	if err != nil {
-		return works("disk", "", err, "set UNNEST_CACHE to a writable directory")
+		c = works("disk", "", err, "set UNNEST_CACHE to a writable directory")
 	}
-	return enough("disk", free, wantDisk, "free for "+p.CacheDir, "free some space, or set UNNEST_CACHE to a directory elsewhere")
+	c.Required = true
+	return c
 }
 
 // enough judges an amount in bytes.
@@ -107,9 +112,13 @@ func gibibytes(n uint64) string {
 	return strconv.FormatFloat(float64(n)/(1<<30), 'f', 1, 64) + " GiB"
 }
 
+func qemu(ctx context.Context, p Probes) Check {
+	return tool{name: "qemu", binary: "qemu-system-x86_64", install: "apt-get install qemu-system-x86", required: true}.check(ctx, p)
+}
+
 // virtualization checks what guests need.
 func virtualization(ctx context.Context, p Probes) []Check {
-	qemu := tool{name: "qemu", binary: "qemu-system-x86_64", install: "apt-get install qemu-system-x86", required: true}.check(ctx, p)
+	qemu := qemu(ctx, p)
 	choice, err := p.Accel()
 	if err != nil {
 		return []Check{qemu, works("accelerator", "", err, "use --accel tcg")}

@@ -36,7 +36,7 @@ func Examine(ctx context.Context, p Probes) []Check {
 	for _, t := range tools {
 		checks = append(checks, t.check(ctx, p))
 	}
-	return append(checks, volumeServer(p))
+	return slices.Concat(checks, keys(ctx, p), []Check{volumeServer(p)})
 }
 
 // Unmet returns the names of the required checks that are missing.

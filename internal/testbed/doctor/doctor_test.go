@@ -39,6 +39,7 @@ func whole() Probes {
 		},
 		Dial:        func(string) error { return nil },
 		FreeDisk:    func(string) (uint64, error) { return 100 << 30, nil },
+		HasImage:    func() bool { return false },
 		Namespace:   func(try func(Namespace) error) error { return try(network{}) },
 		LoadProgram: func() error { return nil },
 
@@ -91,7 +92,7 @@ func TestExamineWholeMachine(t *testing.T) {
 		"qemu", "accelerator", "nested virtualization", "halt polling",
 		"tun", "network namespaces", "bridge", "veth", "nftables", "ebpf", "btf", "vhost-net",
 		"mmdebstrap", "mkfs.ext4", "xz", "dpkg-deb", "sockperf", "iperf3",
-		"libvirt", "docker", "containerd", "podman", "nerdctl", "virtiofsd",
+		"libvirt", "docker", "containerd", "podman", "nerdctl", "debian keys", "virtiofsd",
 	}
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Errorf("checks differ (-want +got):\n%s", diff)
@@ -190,7 +191,14 @@ func TestExamine(t *testing.T) {
 		{"no nftables", without("nftables"), []Check{{"nftables", Missing, "not supported", "modprobe nf_tables nft_masq nft_chain_nat", true}}},
 		{"no ebpf", func(p *Probes) { p.LoadProgram = func() error { return errors.New("not permitted") } }, []Check{
 			{"ebpf", Missing, "not permitted", "run as root on a kernel with CONFIG_BPF_SYSCALL and CONFIG_NET_CLS_BPF", true}}},
-		{"no btf", func(p *Probes) { p.Stat = func(string) error { return errAbsent } }, []Check{
+		{"no keys of Debian on Ubuntu", func(p *Probes) {
+			osReleaseOf("ID=ubuntu\nVERSION_ID=\"24.04\"\nPRETTY_NAME=\"Ubuntu 24.04.1 LTS\"\n", nil)(p)
+			p.Stat, p.LookPath = absent(debianKeyring), lacks("gpg")
+		}, []Check{
+			{"release", Limited, "Ubuntu 24.04.1 LTS", "use Debian 12 or 13: Unnest is not tested on other releases", false},
+			{"debian keys", Missing, "no " + debianKeyring, "apt-get install debian-archive-keyring", true},
+			{"gpg", Missing, "no gpg in PATH", "apt-get install gpg", true}}},
+		{"no btf", func(p *Probes) { p.Stat = absent("/sys/kernel/btf/vmlinux") }, []Check{
 			{"btf", Missing, "no such file or directory", "use a kernel with CONFIG_DEBUG_INFO_BTF", true}}},
 		{"no qemu", func(p *Probes) { p.LookPath = lacks("qemu-system-x86_64") }, []Check{
 			{"qemu", Missing, "no qemu-system-x86_64 in PATH", "apt-get install qemu-system-x86", true}}},
@@ -257,6 +265,16 @@ func device(missing string) func(*Probes) {
 			}
 			return nil
 		}
+	}
+}
+
+// absent returns a Stat that finds everything except a path.
+func absent(missing string) func(string) error {
+	return func(path string) error {
+		if path == missing {
+			return errAbsent
+		}
+		return nil
 	}
 }
 

@@ -2,19 +2,15 @@ package doctor
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"unnest/internal/netdev/share"
 	"unnest/internal/testbed/guest"
+	"unnest/internal/testbed/image"
 )
 
 // Probes are the questions that checks ask about a machine.
@@ -39,6 +35,8 @@ type Probes struct {
 	Dial func(socket string) error
 	// FreeDisk returns the free bytes of the file system that holds dir, or will hold it.
 	FreeDisk func(dir string) (uint64, error)
+	// HasImage reports whether CacheDir has a guest image.
+	HasImage func() bool
 	// Namespace makes a network namespace, calls try with it and removes it.
 	Namespace func(try func(Namespace) error) error
 	// VolumeServer finds the program that serves volumes.
@@ -71,7 +69,8 @@ func System(cacheDir string) Probes {
 		LookPath:    exec.LookPath,
 		Output:      output,
 		Dial:        dial,
-		FreeDisk:    freeDisk,
+		FreeDisk:    image.FreeDisk,
+		HasImage:    func() bool { return image.Cached(cacheDir) },
 		Namespace:   withNamespace,
 		LoadProgram: loadProgram,
 
@@ -102,20 +101,4 @@ func dial(socket string) error {
 		return err
 	}
 	return conn.Close()
-}
-
-// freeDisk starts at dir and goes up to the first directory that exists.
-func freeDisk(dir string) (uint64, error) {
-	for {
-		var fs unix.Statfs_t
-		err := unix.Statfs(dir, &fs)
-		if err == nil {
-			return fs.Bavail * uint64(fs.Frsize), nil
-		}
-		parent := filepath.Dir(dir)
-		if !errors.Is(err, unix.ENOENT) || parent == dir {
-			return 0, fmt.Errorf("find free space of %s: %w", dir, err)
-		}
-		dir = parent
-	}
 }

@@ -12,21 +12,6 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-func TestFreeDiskGoesUpToWhatExists(t *testing.T) {
-	dir := t.TempDir()
-	free, err := freeDisk(filepath.Join(dir, "not", "there", "yet"))
-	if err != nil || free == 0 {
-		t.Errorf("got %d bytes, %v", free, err)
-	}
-	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := freeDisk(filepath.Join(file, "below")); err == nil {
-		t.Error("a directory below a file: got no error")
-	}
-}
-
 func TestOutputTakesBothOutputsAndFailure(t *testing.T) {
 	out, err := output(t.Context(), "/bin/sh", "-c", "echo one; echo two >&2")
 	if err != nil || out != "one\ntwo\n" {

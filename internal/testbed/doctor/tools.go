@@ -16,6 +16,7 @@ type tool struct {
 	socket   string // of its daemon; empty: it has none
 	daemon   string // command that starts the daemon
 	required bool
+	measures bool // only experiments need it
 }
 
 // tools are what the quick start runs besides QEMU, and the container engines for
@@ -25,8 +26,8 @@ var tools = []tool{
 	{name: "mkfs.ext4", flag: "-V", install: "apt-get install e2fsprogs", required: true},
 	{name: "xz", install: "apt-get install xz-utils", required: true},
 	{name: "dpkg-deb", install: "apt-get install dpkg", required: true},
-	{name: "sockperf", install: "apt-get install sockperf", required: true},
-	{name: "iperf3", install: "apt-get install iperf3", required: true},
+	{name: "sockperf", install: "apt-get install sockperf", required: true, measures: true},
+	{name: "iperf3", install: "apt-get install iperf3", required: true, measures: true},
 	{name: "libvirt", binary: "libvirtd", install: "apt-get install libvirt-daemon-system, for guests that libvirt runs"},
 	{name: "docker", install: "apt-get install docker.io", socket: "/var/run/docker.sock", daemon: "systemctl start docker (without systemd: dockerd &)"},
 	{name: "containerd", install: "apt-get install containerd", socket: containerdSocket, daemon: startContainerd},
@@ -54,6 +55,23 @@ func (t tool) check(ctx context.Context, p Probes) Check {
 	}
 	c.Found += ", running"
 	return c
+}
+
+// debianKeyring has the keys that sign Debian's packages. mmdebstrap asks gpg about them, unless apt on this host
+// trusts them already.
+const debianKeyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
+
+// keys checks what proves that the packages of guests are Debian's. Ubuntu installs neither.
+func keys(ctx context.Context, p Probes) []Check {
+	keyring := works("debian keys", debianKeyring, p.Stat(debianKeyring), "apt-get install debian-archive-keyring")
+	if keyring.State == Missing {
+		keyring.Found = "no " + debianKeyring
+	}
+	checks := require(keyring)
+	if text, err := p.ReadFile("/etc/os-release"); err == nil && osRelease(text)["ID"] == "debian" {
+		return checks
+	}
+	return append(checks, tool{name: "gpg", install: "apt-get install gpg", required: true}.check(ctx, p))
 }
 
 // volumeServer checks the program that serves volumes of pods, and says what it is known not to do.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"unnest/internal/hostd/quota"
+	"unnest/internal/hostd/status"
 	"unnest/internal/testbed/lab"
 )
 
@@ -33,6 +35,52 @@ func (f *Fleet) StartDaemon(ctx context.Context, path string) error {
 		return fmt.Errorf("start host daemon: %w", err)
 	}
 	return nil
+}
+
+// askTime bounds the wait for an answer of the daemon.
+const askTime = 5 * time.Second
+
+// AskDaemon returns nil if the lab's host daemon takes requests of guests.
+func (f *Fleet) AskDaemon(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, askTime, fmt.Errorf("it does not answer within %v", askTime))
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://hostd/healthz", nil)
+	if err != nil {
+		return err
+	}
+	answer, err := status.Client(f.Lab.Dir).Do(r)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ECONNREFUSED):
+		return errors.New("it does not run")
+	case err != nil:
+		return err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("it answers %s", answer.Status)
+	}
+	return nil
+}
+
+// RepairDaemon starts the lab's host daemon again if it has ended, with the configuration that it
+// had, and reports whether it has. Pods keep their NICs.
+func (f *Fleet) RepairDaemon(ctx context.Context, path string) (repaired bool, err error) {
+	if f.AskDaemon(ctx) == nil {
+		return false, nil
+	}
+	file := filepath.Join(f.Lab.Dir, daemonConfig)
+	content, err := os.ReadFile(file)
+	if err == nil {
+		f.Policy, err = quota.Parse(file, content)
+	} else if errors.Is(err, os.ErrNotExist) { // it was never started
+		err = nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("start host daemon again: %w", err)
+	}
+	return true, f.StartDaemon(ctx, path)
 }
 
 func (f *Fleet) startDaemon(ctx context.Context, path string) error {

@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"unnest/internal/hostd/status"
 )
 
 // The error of a daemon that does not start quotes the last line of its log.
@@ -75,5 +79,28 @@ func TestLastLog(t *testing.T) {
 		if got := f.lastLog(); got != want {
 			t.Errorf("%q: got %q, want %q", content, got, want)
 		}
+	}
+}
+
+// A daemon that does not run is found; one that runs is left alone, and keeps its configuration.
+func TestRepairDaemonLeavesOneThatRuns(t *testing.T) {
+	f := openFleet(t)
+	if err := f.AskDaemon(t.Context()); err == nil || err.Error() != "it does not run" {
+		t.Errorf("no daemon: got %v", err)
+	}
+	listener, err := net.Listen("unix", status.Socket(f.Lab.Dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	code := http.StatusOK
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) })}
+	t.Cleanup(func() { _ = server.Close() })
+	go func() { _ = server.Serve(listener) }()
+	if repaired, err := f.RepairDaemon(t.Context(), "/nowhere"); err != nil || repaired {
+		t.Errorf("a daemon that runs: repaired %v, %v", repaired, err)
+	}
+	code = http.StatusServiceUnavailable
+	if err := f.AskDaemon(t.Context()); err == nil || !strings.Contains(err.Error(), "503") {
+		t.Errorf("a daemon that stops: got %v", err)
 	}
 }

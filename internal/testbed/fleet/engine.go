@@ -5,7 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"unnest/internal/testbed/place"
 )
@@ -54,4 +57,44 @@ func engineLog(ctx context.Context, in place.Place) string {
 		return "its log cannot be read: " + err.Error()
 	}
 	return string(bytes.ReplaceAll(bytes.TrimSpace(out), []byte("\n"), []byte(" | ")))
+}
+
+// Load gives guests the container images of an archive (OCI, or as of `docker save`), in a namespace
+// of containerd. open is called once for each guest.
+func (f *Fleet) Load(ctx context.Context, names []string, namespace string, open func() (io.ReadCloser, error)) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, name := range names {
+		g.Go(func() error {
+			archive, err := open()
+			if err != nil {
+				return err
+			}
+			defer archive.Close()
+			if err := f.load(ctx, name, namespace, archive); err != nil {
+				return fmt.Errorf("load images into guest %s: %w", name, err)
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+func (f *Fleet) load(ctx context.Context, name, namespace string, archive io.Reader) error {
+	n, err := f.Find(name)
+	if err != nil {
+		return err
+	}
+	ssh, err := f.Reach(ctx, n)
+	if err != nil {
+		return err
+	}
+	defer ssh.Close()
+	if err := f.StartEngine(ctx, n, ssh); err != nil {
+		return err
+	}
+	p, err := ssh.Start(ctx, place.Command{Args: []string{"ctr", "--namespace", namespace, "images", "import", "-"}, Stdin: archive})
+	if err != nil {
+		return err
+	}
+	return p.Wait()
 }

@@ -23,6 +23,43 @@ func CacheDir() string {
 	return "/var/cache/unnest"
 }
 
+// imagePrefix begins the names of the directories of images in the cache.
+const imagePrefix = "image-"
+
+// Cached reports whether a cache has a guest image.
+func Cached(cache string) bool {
+	found, err := filepath.Glob(filepath.Join(cache, imagePrefix+"*", "root.ext4"))
+	return err == nil && len(found) > 0
+}
+
+// FreeDisk returns the free bytes of the file system that has dir, or will have it: that of the
+// first directory above that exists.
+func FreeDisk(dir string) (uint64, error) {
+	for {
+		var fs unix.Statfs_t
+		err := unix.Statfs(dir, &fs)
+		if err == nil {
+			return fs.Bavail * uint64(fs.Frsize), nil
+		}
+		parent := filepath.Dir(dir)
+		if !errors.Is(err, unix.ENOENT) || parent == dir {
+			return 0, fmt.Errorf("find free space of %s: %w", dir, err)
+		}
+		dir = parent
+	}
+}
+
+// checkDisk replaces the error of a step by its cause if the disk of the cache is full.
+func (b *Builder) checkDisk(err error) error {
+	if free, statErr := FreeDisk(b.Cache); err != nil && statErr == nil && free < fullDisk {
+		return fmt.Errorf("the disk of %s is full: free some space, or set UNNEST_CACHE to a directory elsewhere", b.Cache)
+	}
+	return err
+}
+
+// fullDisk is less than what a package takes, in bytes.
+const fullDisk = 16 << 20
+
 // MarkUsed reports whether dir is in the cache, and marks it as used.
 func MarkUsed(dir string) bool {
 	if _, err := os.Stat(dir); err != nil {

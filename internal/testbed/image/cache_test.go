@@ -312,3 +312,18 @@ func TestDiskUsage(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestFreeDiskGoesUpToWhatExists(t *testing.T) {
+	dir := t.TempDir()
+	free, err := FreeDisk(filepath.Join(dir, "not", "there", "yet"))
+	if err != nil || free == 0 {
+		t.Errorf("got %d bytes, %v", free, err)
+	}
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := FreeDisk(filepath.Join(file, "below")); err == nil {
+		t.Error("a directory below a file: got no error")
+	}
+}

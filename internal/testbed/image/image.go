@@ -46,7 +46,7 @@ func (b *Builder) Build(ctx context.Context, r Recipe) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	dir := filepath.Join(b.Cache, "image-"+digest)
+	dir := filepath.Join(b.Cache, imagePrefix+digest)
 	file := func(name string) string { return filepath.Join(dir, name) }
 	image := Image{Arch: r.Arch, Digest: digest, Kernel: file("vmlinux"), Compressed: file("vmlinuz"), Initrd: file("initrd"), Root: file("root.ext4")}
 	if r.xen() {
@@ -70,7 +70,7 @@ func (b *Builder) Build(ctx context.Context, r Recipe) (Image, error) {
 	if err := b.prune(ctx); err != nil {
 		return Image{}, err
 	}
-	err = b.whole(dir, func(tmp string) error { return b.assemble(ctx, r, root, files, tmp) })
+	err = b.whole(dir, func(tmp string) error { return b.checkDisk(b.assemble(ctx, r, root, files, tmp)) })
 	return image, err
 }
 
@@ -102,9 +102,9 @@ func (b *Builder) debianRoot(ctx context.Context, r Recipe) (string, error) {
 	return root, b.whole(dir, func(tmp string) error {
 		target := filepath.Join(tmp, "root")
 		if r.foreign() {
-			return b.extract(ctx, r, target)
+			return b.checkDisk(b.extract(ctx, r, target))
 		}
-		return b.mmdebstrap(ctx, r, target, "--variant=minbase")
+		return b.checkDisk(b.mmdebstrap(ctx, r, target, "--variant=minbase"))
 	})
 }
 

@@ -33,7 +33,7 @@ const (
 )
 
 // entryPrefixes begin the names of the directories of entries. The last one is of hack/host.
-var entryPrefixes = []string{"image-", "debian-", snapshotPrefix, "host-"}
+var entryPrefixes = []string{imagePrefix, "debian-", snapshotPrefix, "host-"}
 
 // Entries lists what the directory cache has.
 func Entries(ctx context.Context, cache string) (all []Entry, err error) {
@@ -170,7 +170,7 @@ func (b *Builder) removeAbandoned() (err error) {
 	if _, err := os.Stat(b.Cache); err != nil {
 		return nil
 	}
-	for lock, prefixes := range map[cacheLock][]string{imageLock: {"image-", "debian-"}, snapshotLock: {snapshotPrefix}} {
+	for lock, prefixes := range map[cacheLock][]string{imageLock: {imagePrefix, "debian-"}, snapshotLock: {snapshotPrefix}} {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel() // do not wait
 		if unlock, lockErr := b.lock(ctx, lock); lockErr == nil {

@@ -9,18 +9,32 @@ import (
 	"time"
 )
 
-// The commands in docs/hostlo.md work as the page says.
-func TestHostloByHand(t *testing.T) {
+// The commands that README.md and docs/hostlo.md have for trying things by hand work as the pages say.
+func TestByHand(t *testing.T) {
 	unnestBinary(t)
-	printed := map[string]string{ // output, by a part of the command
-		"wget":         "hello from node1\n",
-		"hostd status": "1 node1, 2 node2",
-		"check":        " passed, 0 failed, 0 not there\n",
+	for _, tt := range []struct {
+		page, heading string
+		printed       map[string]string // output, by a part of the command
+	}{
+		{"README.md", "## BrFusion by hand", map[string]string{"busybox ip addr": "inet 10.201.1."}},
+		{"README.md", "## Hostlo by hand", map[string]string{"wget": "hello from node1\n"}},
+		{"docs/hostlo.md", "## Try it", map[string]string{
+			"wget":         "hello from node1\n",
+			"hostd status": "1 node1, 2 node2",
+			"check":        " passed, 0 failed, 0 not there\n",
+		}},
+	} {
+		t.Run(tt.page+" "+tt.heading, func(t *testing.T) {
+			defer func() { mustRun(t, "../../bin/unnest", "vm", "down", "--all") }()
+			byHand(t, documented(t, "../../"+tt.page, tt.heading), tt.printed)
+		})
 	}
-	commands := documented(t, "../../docs/hostlo.md", "## Try it")
+}
+
+func byHand(t *testing.T, commands []string, printed map[string]string) {
+	t.Helper()
 	ctx, cancel := beforeDeadline(t, 20*time.Second)
 	defer cancel()
-	defer func() { mustRun(t, "../../bin/unnest", "vm", "down", "--all") }()
 	for _, command := range commands {
 		if strings.HasPrefix(command, "make ") {
 			continue
@@ -44,7 +58,7 @@ func TestHostloByHand(t *testing.T) {
 		}
 	}
 	for part := range printed {
-		t.Errorf("docs/hostlo.md has no command with %q", part)
+		t.Errorf("the page has no command with %q", part)
 	}
 }
 

@@ -1,0 +1,87 @@
+package hostd
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+
+	"unnest/internal/hostapi/hostdpb"
+)
+
+// policyDaemon opens streams that give answers, or fails.
+type policyDaemon struct {
+	err     error
+	answers chan error // nil: an answer
+}
+
+func (d *policyDaemon) Apply(context.Context, ...grpc.CallOption) (hostdpb.HostPolicy_ApplyClient, error) {
+	return answered{answers: d.answers}, d.err
+}
+
+type answered struct {
+	hostdpb.HostPolicy_ApplyClient
+	answers chan error
+}
+
+func (a answered) Recv() (*hostdpb.ApplyResponse, error) {
+	return &hostdpb.ApplyResponse{}, <-a.answers
+}
+
+// Policies are in force from the first answer of the daemon to the end of the stream.
+func TestPolicyHealth(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := free.Addr().String()
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
+	}
+	daemon := &policyDaemon{answers: make(chan error, 1)}
+	h := newPolicyHealth(daemon)
+	stop, err := h.serve(t.Context(), address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	want := func(when string, code int, text string) {
+		t.Helper()
+		answer, err := http.Get("http://" + address + "/healthz")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		body, err := io.ReadAll(answer.Body)
+		if err != nil || answer.StatusCode != code || strings.TrimSpace(string(body)) != text {
+			t.Errorf("%s: got %s, %q, %v; want %d, %q", when, answer.Status, body, err, code, text)
+		}
+	}
+	want("at first", 503, "no policies have been sent yet")
+	stream, err := h.Apply(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want("before the answer", 503, "no policies have been sent yet")
+	for _, s := range []struct {
+		answer error
+		code   int
+		text   string
+	}{{nil, 200, "policies are in force"}, {errors.New("revoked"), 503, "revoked"}} {
+		daemon.answers <- s.answer
+		if _, err := stream.Recv(); !errors.Is(err, s.answer) {
+			t.Errorf("got %v, want %v", err, s.answer)
+		}
+		want("after an answer", s.code, s.text)
+	}
+	daemon.err = errors.New("no daemon")
+	if _, err := h.Apply(t.Context()); err == nil {
+		t.Error("got no error")
+	}
+	want("without a daemon", 503, "no daemon")
+}

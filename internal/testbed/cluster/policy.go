@@ -1,0 +1,67 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"net"
+
+	"unnest/internal/hostd/credentials"
+	"unnest/internal/hostd/quota"
+	"unnest/internal/testbed/fleet"
+	"unnest/internal/testbed/lab"
+)
+
+// The policy client has the host daemon enforce the cluster's NetworkPolicies. It runs next to the
+// API server, outside of the nodes.
+const (
+	policyName  = "network-policies"
+	policyUser  = "unnest:policies"
+	policyReady = "127.0.0.1:9480"
+)
+
+func (c *Cluster) policyClient() component {
+	return component{name: policyName, program: c.options.Unnest, health: "http://" + policyReady + "/healthz", arguments: []string{
+		"hostd", "policy", "run", "--server", net.JoinHostPort(lab.ManagementGateway, fleet.DaemonPort),
+		"--credentials", c.path("policies"), "--kubeconfig", c.path("policies.conf"), "--http", policyReady,
+	}}
+}
+
+// setPolicy has the host daemon take policies. Pods have all connections until the client has said which:
+// a cluster whose client has ended goes on.
+func (c *Cluster) setPolicy() { c.fleet.Policy.Tenants[0].NetworkPolicy = quota.PolicyOptional }
+
+// startPolicies starts the policy client, with rights of its own, and waits until the policies are
+// in force.
+func (c *Cluster) startPolicies(ctx context.Context) error {
+	if err := credentials.EnrollPolicy(c.Lab.Dir, c.fleet.Policy, fleet.Tenant, c.path("policies")); err != nil {
+		return err
+	}
+	if err := c.writeKubeconfig("policies.conf", c.apiURL(), policyUser); err != nil {
+		return err
+	}
+	if err := c.Apply(ctx, policyRights()...); err != nil {
+		return err
+	}
+	return c.start(ctx, c.policyClient())
+}
+
+// Policies returns nil if the cluster's NetworkPolicies are in force, for pods with a NIC of their own.
+// The host does not see what a pod behind the bridge of its node sends to others of that bridge.
+func (c *Cluster) Policies(ctx context.Context) error {
+	client, err := c.client()
+	if err == nil {
+		err = ask(ctx, client, c.policyClient().health)
+	}
+	if err != nil {
+		return fmt.Errorf("enforce NetworkPolicies: %w", err)
+	}
+	return nil
+}
+
+// policyRights let the policy client read what it needs, and nothing else.
+func policyRights() []map[string]any {
+	read := func(group string, resources ...string) map[string]any {
+		return map[string]any{"apiGroups": []string{group}, "resources": resources, "verbs": []string{"list", "watch"}}
+	}
+	return rights(policyUser, read("", "pods", "namespaces"), read("networking.k8s.io", "networkpolicies"))
+}

@@ -1,0 +1,56 @@
+package cluster
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"unnest/internal/hostd/quota"
+	"unnest/internal/testbed/fleet"
+	"unnest/internal/testbed/lab"
+)
+
+// The policy client may list and watch what policies select, and change nothing.
+func TestPolicyRights(t *testing.T) {
+	text := string(asJSON(map[string]any{"items": policyRights()}))
+	for _, want := range []string{`"pods"`, `"namespaces"`, `"networkpolicies"`, `"unnest:policies"`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s is not in %s", want, text)
+		}
+	}
+	var list struct {
+		Items []struct {
+			Rules []struct{ Verbs []string }
+		}
+	}
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
+		t.Fatal(err)
+	}
+	for _, rule := range list.Items[0].Rules {
+		if !slices.Equal(rule.Verbs, []string{"list", "watch"}) {
+			t.Errorf("verbs %v", rule.Verbs)
+		}
+	}
+}
+
+// The daemon of a cluster takes policies, and the policy client asks it. `unnest cluster repair`
+// starts the client as `unnest cluster up` does.
+func TestClusterEnforcesPolicies(t *testing.T) {
+	c := &Cluster{Lab: &lab.Lab{Name: LabName, Dir: t.TempDir()}, options: Options{Unnest: "/bin/unnest"}}
+	var err error
+	if c.fleet, err = fleet.Open(c.Lab); err != nil {
+		t.Fatal(err)
+	}
+	c.setPolicy()
+	if got := c.fleet.Policy.Tenants[0].NetworkPolicy; got != quota.PolicyOptional {
+		t.Errorf("the tenant has networkPolicy %q", got)
+	}
+	p := c.policyClient()
+	if line := strings.Join(p.arguments, " "); p.program != "/bin/unnest" || !strings.HasPrefix(line, "hostd policy run --server 10.200.0.1:7443 ") || !strings.Contains(line, "--http "+policyReady) {
+		t.Errorf("the client is %s %s", p.program, line)
+	}
+	if names, _ := c.Health(t.Context()); names[0] != daemonName || len(names) != 6 {
+		t.Errorf("components %v", names)
+	}
+}
