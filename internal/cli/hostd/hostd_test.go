@@ -184,6 +184,12 @@ func TestPrintStatus(t *testing.T) {
 	if err := printStatus(&without, s); err != nil || strings.Contains(without.String(), "POD") {
 		t.Errorf("got %v and:\n%s", err, &without)
 	}
+	s.Tenants[0].Policies = &status.Policies{Unkept: "no space", Refused: []string{"big", "huge"}}
+	if err := printStatus(&with, s); err != nil || !strings.Contains(with.String(), "until the policy client is back: no space\n") || !strings.Contains(with.String(), "fewer rules, peers or ports: big, huge\n") {
+		t.Errorf("got %v and:\n%s", err, &with)
+	}
+	with.Reset()
+	s.Tenants[0].Policies = &status.Policies{}
 	s.Segments = []status.Segment{{
 		Tenant: "shop", Pod: "web", Mode: "unicast", TAP: "hlo0",
 		Fractions: []status.Fraction{{Fraction: 1, Guest: "node1", Member: true}, {Fraction: 2, Guest: "node2"}},

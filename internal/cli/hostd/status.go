@@ -85,6 +85,7 @@ func printStatus(out io.Writer, s status.Status) error {
 		}
 	}
 	printCertificates(w, s.Guests)
+	printPolicies(w, s.Tenants)
 	printSegments(w, s.Segments)
 	printUnguarded(w, s.Unguarded)
 	return w.Flush()
@@ -140,6 +141,27 @@ var runtimeID = regexp.MustCompile(`^([a-zA-Z0-9._-]+-)?([0-9a-f]{12})[0-9a-f]{5
 // shortID shortens the ID of a container as runtimes do, if a runtime made it. A name
 // that someone chose stays whole.
 func shortID(id string) string { return runtimeID.ReplaceAllString(id, "$1$2") }
+
+// printPolicies prints what of the tenants' network policies is not in force, or will not be.
+func printPolicies(w *tabwriter.Writer, tenants []status.Tenant) {
+	header := "\nTENANT\tNETWORK POLICIES\n"
+	for _, t := range tenants {
+		p := t.Policies
+		if p == nil {
+			continue
+		}
+		for _, line := range []struct{ cause, text string }{
+			{p.Unknown, "not known: no pod has connections until the policy client is back"},
+			{p.Unkept, "in force, but not on disk: after a restart no pod has connections until the policy client is back"},
+			{strings.Join(p.Refused, ", "), "too large: isolated pods of these namespaces have no connections; use fewer rules, peers or ports"},
+		} {
+			if line.cause != "" {
+				fmt.Fprintf(w, "%s%s\t%s: %s\n", header, t.Name, line.text, line.cause)
+				header = ""
+			}
+		}
+	}
+}
 
 // printSegments prints the fractions of each segment, "1 node1, 2 node2 (not ready)", and
 // the counts of frames.

@@ -3124,7 +3124,7 @@ func (x *PolicyDirection) GetAllow() []*PolicyRule {
 
 type PolicyRule struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Peers         []string               `protobuf:"bytes,1,rep,name=peers,proto3" json:"peers,omitempty"`       // ADDRESS/PREFIX-LENGTH; all are 0.0.0.0/0 and ::/0
+	Peers         []string               `protobuf:"bytes,1,rep,name=peers,proto3" json:"peers,omitempty"`       // ADDRESS/PREFIX-LENGTH or FIRST-LAST; all are 0.0.0.0/0 and ::/0
 	Services      []*PolicyService       `protobuf:"bytes,2,rep,name=services,proto3" json:"services,omitempty"` // none: every protocol and port
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3242,7 +3242,10 @@ type ApplyResponse struct {
 	Nics  uint32                 `protobuf:"varint,2,opt,name=nics,proto3" json:"nics,omitempty"` // that are filtered by one
 	// Pods whose NIC has gone, so that the daemon has forgotten their policy. Name those again
 	// that still exist. Not after a commit.
-	Ended         []string `protobuf:"bytes,3,rep,name=ended,proto3" json:"ended,omitempty"`
+	Ended []string `protobuf:"bytes,3,rep,name=ended,proto3" json:"ended,omitempty"`
+	// Namespaces, the parts of pods' names before "/", whose policies are larger than the tenant's
+	// share of the packet filter has room for: the policies of their pods allow nothing.
+	Refused       []string `protobuf:"bytes,4,rep,name=refused,proto3" json:"refused,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3294,6 +3297,13 @@ func (x *ApplyResponse) GetNics() uint32 {
 func (x *ApplyResponse) GetEnded() []string {
 	if x != nil {
 		return x.Ended
+	}
+	return nil
+}
+
+func (x *ApplyResponse) GetRefused() []string {
+	if x != nil {
+		return x.Refused
 	}
 	return nil
 }
@@ -3517,11 +3527,12 @@ const file_hostd_proto_rawDesc = "" +
 	"\rPolicyService\x125\n" +
 	"\bprotocol\x18\x01 \x01(\x0e2\x19.unnest.hostd.v1.ProtocolR\bprotocol\x12\x14\n" +
 	"\x05first\x18\x02 \x01(\rR\x05first\x12\x12\n" +
-	"\x04last\x18\x03 \x01(\rR\x04last\"M\n" +
+	"\x04last\x18\x03 \x01(\rR\x04last\"g\n" +
 	"\rApplyResponse\x12\x12\n" +
 	"\x04pods\x18\x01 \x01(\rR\x04pods\x12\x12\n" +
 	"\x04nics\x18\x02 \x01(\rR\x04nics\x12\x14\n" +
-	"\x05ended\x18\x03 \x03(\tR\x05ended*:\n" +
+	"\x05ended\x18\x03 \x03(\tR\x05ended\x12\x18\n" +
+	"\arefused\x18\x04 \x03(\tR\arefused*:\n" +
 	"\x04Mode\x12\x10\n" +
 	"\fMODE_HOTPLUG\x10\x00\x12\x0e\n" +
 	"\n" +

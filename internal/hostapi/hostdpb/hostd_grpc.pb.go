@@ -837,7 +837,8 @@ type HostPolicyClient interface {
 	// What is in force stays when the stream ends, also in a daemon that starts again.
 	// ABORTED: a newer stream of the tenant has taken over. FAILED_PRECONDITION: the daemon's
 	// configuration has no networkPolicy for the tenant. INVALID_ARGUMENT: nothing since the
-	// last commit is in force. RESOURCE_EXHAUSTED: more than 16,384 pods or 4 Mi peers.
+	// last commit is in force. RESOURCE_EXHAUSTED: more than 16,384 pods, or
+	// rules of 16 MiB: 128 bytes for each, 48 for each range of peers, 16 for each service.
 	Apply(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ApplyRequest, ApplyResponse], error)
 }
 
@@ -875,7 +876,8 @@ type HostPolicyServer interface {
 	// What is in force stays when the stream ends, also in a daemon that starts again.
 	// ABORTED: a newer stream of the tenant has taken over. FAILED_PRECONDITION: the daemon's
 	// configuration has no networkPolicy for the tenant. INVALID_ARGUMENT: nothing since the
-	// last commit is in force. RESOURCE_EXHAUSTED: more than 16,384 pods or 4 Mi peers.
+	// last commit is in force. RESOURCE_EXHAUSTED: more than 16,384 pods, or
+	// rules of 16 MiB: 128 bytes for each, 48 for each range of peers, 16 for each service.
 	Apply(grpc.BidiStreamingServer[ApplyRequest, ApplyResponse]) error
 	mustEmbedUnimplementedHostPolicyServer()
 }

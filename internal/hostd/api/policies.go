@@ -91,11 +91,11 @@ func (h *Handler) apply(stream applyStream, s *networkpolicy.Session, staged *ne
 		return nil
 	}
 	begin := time.Now()
-	nics, err := h.Host.Ports.Policies.Commit(s, staged)
+	committed, err := h.Host.Ports.Policies.Commit(s, staged)
 	if err != nil {
 		h.Log.Error("apply policies", "tenant", s.Tenant, "error", err)
 		return coded(err)
 	}
-	h.Log.Debug("apply policies", "tenant", s.Tenant, "pods", staged.Count(), "nics", nics, "total", time.Since(begin))
-	return stream.Send(&hostdpb.ApplyResponse{Pods: uint32(staged.Count()), Nics: uint32(nics)})
+	h.Log.Debug("apply policies", "tenant", s.Tenant, "pods", staged.Count(), "nics", committed.NICs, "total", time.Since(begin))
+	return stream.Send(&hostdpb.ApplyResponse{Pods: uint32(staged.Count()), Nics: uint32(committed.NICs), Refused: committed.Refused})
 }

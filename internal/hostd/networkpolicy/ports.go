@@ -7,52 +7,73 @@ import (
 	"reflect"
 	"slices"
 
+	"unnest/internal/hostapi/iprange"
+	"unnest/internal/hostapi/policylimit"
 	"unnest/internal/netdev/isolation"
 )
 
-// effective returns what a port may do now, and whether a policy of its pod is known.
-func (p *Policies) effective(iface string) (filtered isolation.Port, known bool) {
-	port := p.ports[iface]
-	t := p.tenants[port.tenant]
-	filtered = isolation.Port{Interface: iface, Group: port.tenant}
-	pod, known := t.of(port.addresses)
-	switch {
-	case known:
-		filtered.Ingress, filtered.Egress = pod.Ingress, pod.Egress
-	case t.required || t.unread:
-		filtered.Ingress, filtered.Egress = &isolation.Direction{}, &isolation.Direction{}
-	}
-	return filtered, known
+// filtered is a port and the namespace of its pod.
+type filtered struct {
+	isolation.Port
+	namespace string
+	known     bool // a policy of the pod is
 }
 
-// wanted returns what all ports may do now, sorted. A pod may always connect to itself, also
-// through a service.
-func (p *Policies) wanted() (all []isolation.Port) {
-	services := p.serviceAddresses()
+// effective returns what a port may do now.
+func (p *Policies) effective(t *tenant, iface string) filtered {
+	f := filtered{Port: isolation.Port{Interface: iface, Group: t.name}}
+	pod, known := t.of(p.ports[iface].addresses)
+	f.known, f.namespace = known, pod.namespace
+	switch {
+	case known:
+		f.Ingress, f.Egress = pod.Ingress, pod.Egress
+	case t.required || t.unread != "":
+		f.Ingress, f.Egress = &isolation.Direction{}, &isolation.Direction{}
+	}
+	return f
+}
+
+// wanted returns what all ports of a tenant may do now, sorted. A pod may always connect to
+// itself, also through a service. It closes namespaces that do not fit into the tenant's share.
+func (p *Policies) wanted(t *tenant) (all []isolation.Port) {
+	share := policylimit.Share(len(p.tenants))
+	var own []filtered
 	for iface, port := range p.ports {
-		filtered, known := p.effective(iface)
-		filtered.Ingress = withServices(filtered.Ingress, services[port.tenant])
-		if known {
-			filtered.Ingress = withPeers(filtered.Ingress, port.services)
+		if port.tenant == t.name {
+			own = append(own, p.effective(t, iface))
 		}
-		all = append(all, filtered)
+	}
+	_, t.refused = admit(own, share)
+	complete, services, pods := []filtered(nil), newServices(p.serviceAddresses(t.name)), map[string]filtered{}
+	for _, f := range own {
+		pods[f.Interface] = f
+		f.Ingress = services.with(f.Ingress)
+		if f.known {
+			f.Ingress = withPeers(f.Ingress, p.ports[f.Interface].services)
+		}
+		complete = append(complete, f)
 	}
 	for tap, spoken := range p.spoken {
 		for a, iface := range spoken {
-			port, ok := p.ports[iface]
+			f, ok := pods[iface]
 			if !ok {
 				continue
 			}
-			pod, known := p.effective(iface)
-			filtered := isolation.Port{Interface: tap, Address: a, Group: port.tenant, Egress: pod.Egress}
-			if known {
-				filtered.Egress = withPeers(pod.Egress, port.addresses)
+			f.Interface, f.Address, f.Ingress = tap, a, nil
+			if f.known {
+				f.Egress = withPeers(f.Egress, p.ports[iface].addresses)
 			}
-			if filtered.Egress != nil { // answers only
-				filtered.Ingress = &isolation.Direction{}
+			if f.Egress != nil { // answers only
+				f.Ingress = &isolation.Direction{}
 			}
-			all = append(all, filtered)
+			complete = append(complete, f)
 		}
+	}
+	var refused []string
+	t.size, refused = admit(complete, share) // with services they are larger
+	t.refused = append(t.refused, refused...)
+	for _, f := range complete {
+		all = append(all, f.Port)
 	}
 	slices.SortFunc(all, func(a, b isolation.Port) int {
 		return cmp.Or(cmp.Compare(a.Interface, b.Interface), a.Address.Compare(b.Address))
@@ -60,33 +81,99 @@ func (p *Policies) wanted() (all []isolation.Port) {
 	return all
 }
 
-// serviceAddresses returns those of the pods here, by tenant.
-func (p *Policies) serviceAddresses() map[string][]serviceAddress {
-	all := map[string][]serviceAddress{}
+// admit closes the ports of namespaces that do not fit into a share, and returns the size of
+// the others.
+func admit(all []filtered, share int) (size int, refused []string) {
+	sizes, counted := map[string]int{}, map[set]bool{}
+	for _, f := range all {
+		sizes[f.namespace] += message(f.Port, f.namespace, counted)
+	}
+	refused = policylimit.Refuse(sizes, share)
+	for i, f := range all {
+		if slices.Contains(refused, f.namespace) {
+			all[i].Port = closed(f.Port)
+		}
+	}
+	for name, s := range sizes {
+		if !slices.Contains(refused, name) {
+			size += s
+		}
+	}
+	return size, refused
+}
+
+// set is peers that rules of a namespace share.
+type set struct {
+	namespace string
+	first     *iprange.Range
+}
+
+// message returns an upper bound of the bytes that the rules of a port take in a transaction,
+// with peers that are not counted yet.
+func message(p isolation.Port, namespace string, counted map[set]bool) (bytes int) {
+	for _, r := range (podRules{Ingress: p.Ingress, Egress: p.Egress}).rules() {
+		n := len(r.Peers)
+		if n == 0 {
+			continue
+		}
+		families := 1 // those of IPv4 come first
+		if r.Peers[0].First.BitLen() != r.Peers[n-1].First.BitLen() {
+			families = 2
+		}
+		bytes += policylimit.RuleMessage * families * max(1, len(r.Services))
+		if s := (set{namespace, &r.Peers[0]}); !counted[s] {
+			counted[s] = true
+			bytes += policylimit.RangeMessage * n
+		}
+	}
+	return bytes
+}
+
+// closed returns a port that is isolated as p is, and may begin nothing.
+func closed(p isolation.Port) isolation.Port {
+	if p.Ingress != nil {
+		p.Ingress = &isolation.Direction{}
+	}
+	if p.Egress != nil {
+		p.Egress = &isolation.Direction{}
+	}
+	return p
+}
+
+// serviceAddresses returns those of a tenant's pods here.
+func (p *Policies) serviceAddresses(tenant string) (all []serviceAddress) {
 	for _, iface := range slices.Sorted(maps.Keys(p.ports)) {
 		port := p.ports[iface]
+		if port.tenant != tenant {
+			continue
+		}
 		for _, service := range port.services {
 			s := serviceAddress{service: service}
 			if i := slices.IndexFunc(port.addresses, func(a netip.Addr) bool { return a.Is4() == service.Is4() }); i >= 0 {
 				s.pod = port.addresses[i]
 			}
-			all[port.tenant] = append(all[port.tenant], s)
+			all = append(all, s)
 		}
 	}
 	return all
 }
 
-// update brings the packet filter in line with what the ports may do now.
-func (p *Policies) update() error {
+// update brings the packet filter in line with what the ports of a tenant may do now.
+func (p *Policies) update(name string) error {
+	t := p.tenants[name]
+	if t == nil {
+		return nil
+	}
 	type key struct {
 		iface   string
 		address netip.Addr
 	}
 	was := map[key]isolation.Port{}
-	for _, port := range p.inForce {
+	for _, port := range p.inForce[name] {
 		was[key{port.Interface, port.Address}] = port
 	}
-	wanted := p.wanted()
+	before := t.refused
+	wanted := p.wanted(t)
 	var changed, removed []isolation.Port
 	for _, port := range wanted {
 		k := key{port.Interface, port.Address}
@@ -106,6 +193,10 @@ func (p *Policies) update() error {
 	if err := p.table.Remove(removed...); err != nil {
 		return err
 	}
-	p.inForce = wanted
+	p.inForce[name] = wanted
+	if !slices.Equal(before, t.refused) {
+		p.log.Warn("policies of namespaces are larger than the tenant's share: their isolated pods have no connections",
+			"tenant", name, "namespaces", t.refused, "bytes", t.size, "share", policylimit.Share(len(p.tenants)))
+	}
 	return nil
 }

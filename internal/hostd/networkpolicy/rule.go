@@ -3,10 +3,9 @@ package networkpolicy
 import (
 	"fmt"
 	"math"
-	"net/netip"
-	"slices"
 
 	"unnest/internal/hostapi/hostdpb"
+	"unnest/internal/hostapi/iprange"
 	"unnest/internal/netdev/isolation"
 )
 
@@ -25,24 +24,16 @@ func parseRule(m *hostdpb.PolicyRule) (r isolation.Rule, err error) {
 	return r, nil
 }
 
-// parsePeers returns prefixes of which none overlaps another, as the packet filter needs
-// them.
-func parsePeers(texts []string) ([]netip.Prefix, error) {
-	var all, kept []netip.Prefix
+func parsePeers(texts []string) ([]iprange.Range, error) {
+	var all []iprange.Range
 	for _, text := range texts {
-		p, err := netip.ParsePrefix(text)
-		if err != nil || p.Addr().Is4In6() {
-			return nil, fmt.Errorf("peer %.60q: want ADDRESS/PREFIX-LENGTH", text)
+		r, err := iprange.Parse(text)
+		if err != nil {
+			return nil, fmt.Errorf("peer: %w", err)
 		}
-		all = append(all, p.Masked())
+		all = append(all, r)
 	}
-	slices.SortFunc(all, netip.Prefix.Compare)
-	for _, p := range all { // a prefix comes after those that contain it
-		if n := len(kept); n == 0 || !kept[n-1].Overlaps(p) {
-			kept = append(kept, p)
-		}
-	}
-	return kept, nil
+	return iprange.Union(all), nil
 }
 
 func parseService(m *hostdpb.PolicyService) (isolation.Service, error) {

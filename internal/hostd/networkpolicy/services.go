@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"unnest/internal/hostapi/iprange"
 	"unnest/internal/netdev/isolation"
 )
 
@@ -11,15 +12,32 @@ import (
 // of its family that the pod has; none: the zero Addr.
 type serviceAddress struct{ pod, service netip.Addr }
 
-// withServices returns d with the service addresses of those pods as peers that are peers, and
-// of no others.
-func withServices(d *isolation.Direction, all []serviceAddress) *isolation.Direction {
-	if d == nil || len(all) == 0 {
+// services are service addresses, with the peers that became others by them, which rules
+// share as before.
+type services struct {
+	all   []serviceAddress
+	peers map[*iprange.Range][]iprange.Range
+}
+
+func newServices(all []serviceAddress) services {
+	return services{all, map[*iprange.Range][]iprange.Range{}}
+}
+
+// with returns d with the service addresses of those pods as peers that are peers, and of no
+// others.
+func (s services) with(d *isolation.Direction) *isolation.Direction {
+	if d == nil || len(s.all) == 0 {
 		return d
 	}
 	changed := &isolation.Direction{}
 	for _, r := range d.Allow {
-		r.Peers = peersWith(r.Peers, all)
+		if len(r.Peers) > 0 {
+			first := &r.Peers[0]
+			if s.peers[first] == nil {
+				s.peers[first] = peersWith(r.Peers, s.all)
+			}
+			r.Peers = s.peers[first]
+		}
 		changed.Allow = append(changed.Allow, r)
 	}
 	return changed
@@ -30,52 +48,28 @@ func withPeers(d *isolation.Direction, addresses []netip.Addr) *isolation.Direct
 	if d == nil || len(addresses) == 0 {
 		return d
 	}
-	var peers []netip.Prefix
+	var peers []iprange.Range
 	for _, a := range addresses {
-		peers = append(peers, netip.PrefixFrom(a, a.BitLen()))
+		peers = append(peers, iprange.Range{First: a, Last: a})
 	}
-	return &isolation.Direction{Allow: append(slices.Clone(d.Allow), isolation.Rule{Peers: peers})}
+	return &isolation.Direction{Allow: append(slices.Clone(d.Allow), isolation.Rule{Peers: iprange.Union(peers)})}
 }
 
-// peersWith returns peers, none of which overlaps another, so that a service address is one if
-// and only if its pod's address is.
-func peersWith(peers []netip.Prefix, all []serviceAddress) []netip.Prefix {
-	hosts, networks := map[netip.Addr]bool{}, []netip.Prefix(nil)
-	for _, p := range peers {
-		if p.IsSingleIP() {
-			hosts[p.Addr()] = true
-		} else {
-			networks = append(networks, p)
-		}
-	}
-	within := func(a netip.Addr) bool {
-		return hosts[a] || slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(a) })
-	}
-	changed := slices.Clone(peers)
+// peersWith returns peers so that a service address is one if and only if its pod's address
+// is. It returns the same slice if nothing changes.
+func peersWith(peers []iprange.Range, all []serviceAddress) []iprange.Range {
+	var more, fewer []iprange.Range
 	for _, a := range all {
-		switch is, want := within(a.service), within(a.pod); {
+		service := iprange.Range{First: a.service, Last: a.service}
+		switch is, want := iprange.Contains(peers, a.service), iprange.Contains(peers, a.pod); {
 		case want && !is:
-			changed = append(changed, netip.PrefixFrom(a.service, a.service.BitLen()))
+			more = append(more, service)
 		case is && !want:
-			changed = without(changed, a.service)
+			fewer = append(fewer, service)
 		}
 	}
-	return changed
-}
-
-// without returns the addresses of peers except one.
-func without(peers []netip.Prefix, except netip.Addr) (left []netip.Prefix) {
-	for _, p := range peers {
-		if !p.Contains(except) {
-			left = append(left, p)
-			continue
-		}
-		for bits := p.Bits() + 1; bits <= except.BitLen(); bits++ {
-			sibling := except.AsSlice()
-			sibling[(bits-1)/8] ^= 0x80 >> ((bits - 1) % 8)
-			a, _ := netip.AddrFromSlice(sibling)
-			left = append(left, netip.PrefixFrom(a, bits).Masked())
-		}
+	if len(more)+len(fewer) == 0 {
+		return peers
 	}
-	return left
+	return iprange.Union(append(iprange.Subtract(peers, iprange.Union(fewer)), more...))
 }

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"unnest/internal/hostapi/iprange"
 	"unnest/internal/netdev/isolation"
 )
 
@@ -13,19 +14,17 @@ import (
 func TestPeersWith(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	address := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}) }
-	contains := func(peers []netip.Prefix, a netip.Addr) bool {
-		return slices.ContainsFunc(peers, func(p netip.Prefix) bool { return p.Contains(a) })
+	contains := func(peers []iprange.Range, a netip.Addr) bool {
+		return slices.ContainsFunc(peers, func(p iprange.Range) bool { return p.Contains(a) })
 	}
 	for round := range 5000 {
-		var peers []netip.Prefix
+		var peers []iprange.Range
 		for range random.IntN(6) {
-			p := netip.PrefixFrom(address(random.IntN(32)), 26+random.IntN(7)).Masked()
-			if !slices.ContainsFunc(peers, p.Overlaps) {
-				peers = append(peers, p)
-			}
+			peers = append(peers, iprange.Of(netip.PrefixFrom(address(random.IntN(32)), 26+random.IntN(7))))
 		}
+		peers = iprange.Union(peers)
 		if random.IntN(10) == 0 {
-			peers = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+			peers = []iprange.Range{iprange.Of(netip.MustParsePrefix("0.0.0.0/0")), iprange.Of(netip.MustParsePrefix("::/0"))}
 		}
 		var all []serviceAddress
 		pods := map[netip.Addr]netip.Addr{}
@@ -48,21 +47,19 @@ func TestPeersWith(t *testing.T) {
 				t.Fatalf("round %d: peers %v with %v are %v: %s is a peer: %t, want %t", round, peers, all, got, a, !want, want)
 			}
 		}
-		for i, p := range got {
-			if slices.ContainsFunc(got[:i], p.Overlaps) {
-				t.Fatalf("round %d: %v overlap", round, got)
-			}
+		if !slices.Equal(got, iprange.Union(got)) {
+			t.Fatalf("round %d: %v overlap", round, got)
 		}
 	}
 }
 
 // Without isolation, or without service addresses, nothing changes.
 func TestWithServicesUnchanged(t *testing.T) {
-	if got := withServices(nil, []serviceAddress{{service: netip.MustParseAddr("10.0.0.1")}}); got != nil {
+	if got := newServices([]serviceAddress{{service: netip.MustParseAddr("10.0.0.1")}}).with(nil); got != nil {
 		t.Errorf("a pod that is not isolated gets %v", got)
 	}
 	d := &isolation.Direction{}
-	if withServices(d, nil) != d || withPeers(nil, []netip.Addr{netip.IPv6Loopback()}) != nil || withPeers(d, nil) != d {
+	if newServices(nil).with(d) != d || withPeers(nil, []netip.Addr{netip.IPv6Loopback()}) != nil || withPeers(d, nil) != d {
 		t.Error("something changes without service addresses")
 	}
 }

@@ -8,8 +8,6 @@ import (
 )
 
 const (
-	maxPods         = 16384
-	maxPeers        = 4 << 20 // of all pods
 	maxPodName      = 320
 	maxPodAddresses = 16
 )

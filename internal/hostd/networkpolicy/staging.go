@@ -8,6 +8,7 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 
 	"unnest/internal/hostapi/hostdpb"
+	"unnest/internal/hostapi/policylimit"
 	"unnest/internal/netdev/isolation"
 )
 
@@ -16,20 +17,31 @@ import (
 type Staging struct {
 	pods    map[string]podRules
 	changed map[string]bool // since the last commit
-	peers   int
+	peers   int             // and services, of all pods
+	memory  int             // bytes
+	shared  sharedPeers
 }
 
 // NewStaging returns what a stream has said at its beginning: nothing.
 func NewStaging() *Staging {
-	return &Staging{pods: map[string]podRules{}, changed: map[string]bool{}}
+	return &Staging{pods: map[string]podRules{}, changed: map[string]bool{}, shared: sharedPeers{}}
 }
 
 // Count returns the number of pods.
 func (s *Staging) Count() int { return len(s.pods) }
 
 func (s *Staging) remove(name string) {
-	s.peers -= s.pods[name].peers()
+	s.count(s.pods[name], -1)
 	delete(s.pods, name)
+}
+
+// count counts the rules of a pod, which begin or, with -1, cease to be those of a pod.
+func (s *Staging) count(p podRules, users int) {
+	for _, r := range p.rules() {
+		s.memory += users * (policylimit.RuleMemory + policylimit.ServiceMemory*len(r.Services))
+		s.peers += users * (len(r.Peers) + len(r.Services))
+		s.memory += policylimit.RangeMemory * s.shared.use(r.Peers, users)
+	}
 }
 
 // Add stages what one request says.
@@ -51,25 +63,26 @@ func (s *Staging) Add(r *hostdpb.ApplyRequest) error {
 			}
 			pod = s.pods[name].with(pod)
 		}
-		s.peers += pod.peers() - s.pods[name].peers()
+		s.shared.share(pod)
+		s.count(pod, 1)
+		s.count(s.pods[name], -1)
 		s.pods[name], s.changed[name] = pod, true
 	}
-	if len(s.pods) > maxPods || s.peers > maxPeers {
-		return grpcstatus.Errorf(codes.ResourceExhausted, "%d pods with %d peers: want at most %d and %d", len(s.pods), s.peers, maxPods, maxPeers)
+	memory, peers := policylimit.StreamMemory+policylimit.PodMemory*len(s.pods), policylimit.StreamPeers+policylimit.PodPeers*len(s.pods)
+	if len(s.pods) > policylimit.Pods || s.memory > memory || s.peers > peers {
+		return grpcstatus.Errorf(codes.ResourceExhausted, "%d pods with %d peers and services, which take %d bytes: want at most %d, %d and %d",
+			len(s.pods), s.peers, s.memory, policylimit.Pods, peers, memory)
 	}
 	return nil
 }
 
-// peers counts the peers and services of all rules.
-func (p podRules) peers() (n int) {
+func (p podRules) rules() (all []isolation.Rule) {
 	for _, d := range []*isolation.Direction{p.Ingress, p.Egress} {
 		if d != nil {
-			for _, r := range d.Allow {
-				n += len(r.Peers) + len(r.Services)
-			}
+			all = append(all, d.Allow...)
 		}
 	}
-	return n
+	return all
 }
 
 // with returns p with further rules.
@@ -80,7 +93,7 @@ func (p podRules) with(more podRules) podRules {
 		}
 		return &isolation.Direction{Allow: append(a.Allow[:len(a.Allow):len(a.Allow)], b.Allow...)}
 	}
-	return podRules{p.Addresses, join(p.Ingress, more.Ingress), join(p.Egress, more.Egress)}
+	return podRules{Addresses: p.Addresses, Ingress: join(p.Ingress, more.Ingress), Egress: join(p.Egress, more.Egress)}
 }
 
 func parsePod(m *hostdpb.PodPolicy) (name string, p podRules, err error) {

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
 	"unnest/internal/hostapi/hostdpb"
+	"unnest/internal/hostapi/policylimit"
 )
 
 // stagedPod returns the policy of a pod that allows peers to connect to its ports 80 to 90.
@@ -22,20 +24,20 @@ func TestPolicyRefused(t *testing.T) {
 		}}}}
 	}
 	for want, r := range map[string]*hostdpb.ApplyRequest{
-		`pod "":`:                 {Pod: &hostdpb.PodPolicy{}},
-		`pod "a b":`:              {Pod: &hostdpb.PodPolicy{Pod: "a b"}},
-		`address "10.0.0.1/8"`:    {Pod: &hostdpb.PodPolicy{Pod: "a", Addresses: []string{"10.0.0.1/8"}}},
-		"17 addresses":            {Pod: &hostdpb.PodPolicy{Pod: "a", Addresses: make([]string, 17)}},
-		`peer "10.0.0.1"`:         {Pod: stagedPod("a", "10.0.0.1")},
-		"ports 2 to 1":            {Pod: service(hostdpb.Protocol_PROTOCOL_TCP, 2, 1)},
-		"ports 1 to 65536":        {Pod: service(hostdpb.Protocol_PROTOCOL_TCP, 1, 65536)},
-		"protocol 0":              {Pod: service(0, 1, 2)},
-		`more of pod "a"`:         {More: &hostdpb.PodPolicy{Pod: "a"}},
-		"16385 pods with 0 peers": {Pod: &hostdpb.PodPolicy{Pod: "a"}},
+		`pod "":`:                              {Pod: &hostdpb.PodPolicy{}},
+		`pod "a b":`:                           {Pod: &hostdpb.PodPolicy{Pod: "a b"}},
+		`address "10.0.0.1/8"`:                 {Pod: &hostdpb.PodPolicy{Pod: "a", Addresses: []string{"10.0.0.1/8"}}},
+		"17 addresses":                         {Pod: &hostdpb.PodPolicy{Pod: "a", Addresses: make([]string, 17)}},
+		`peer: addresses "10.0.0.1"`:           {Pod: stagedPod("a", "10.0.0.1")},
+		"ports 2 to 1":                         {Pod: service(hostdpb.Protocol_PROTOCOL_TCP, 2, 1)},
+		"ports 1 to 65536":                     {Pod: service(hostdpb.Protocol_PROTOCOL_TCP, 1, 65536)},
+		"protocol 0":                           {Pod: service(0, 1, 2)},
+		`more of pod "a"`:                      {More: &hostdpb.PodPolicy{Pod: "a"}},
+		"16385 pods with 0 peers and services": {Pod: &hostdpb.PodPolicy{Pod: "a"}},
 	} {
 		s := NewStaging()
 		if strings.HasPrefix(want, "16385") {
-			for i := range maxPods {
+			for i := range policylimit.Pods {
 				s.pods[fmt.Sprint(i)] = podRules{}
 			}
 		}
@@ -45,22 +47,23 @@ func TestPolicyRefused(t *testing.T) {
 	}
 }
 
-// Peers of a stream are counted as they come, are replaced and go.
-func TestPolicyPeersAreCounted(t *testing.T) {
+// The size of a stream follows what comes, is replaced and goes: 128 bytes for a rule, 48 for
+// a range, 16 for a service.
+func TestPolicyMemoryIsCounted(t *testing.T) {
 	s := NewStaging()
 	for i, step := range []struct {
 		r    *hostdpb.ApplyRequest
 		want int
 	}{
-		{&hostdpb.ApplyRequest{Pod: stagedPod("a", "10.0.0.1/32", "10.0.0.2/32")}, 3},
-		{&hostdpb.ApplyRequest{More: stagedPod("a", "10.0.0.3/32")}, 5},
-		{&hostdpb.ApplyRequest{Pod: stagedPod("b", "10.0.0.0/8", "10.0.0.1/32")}, 7},
-		{&hostdpb.ApplyRequest{Pod: stagedPod("a", "10.0.0.1/32")}, 4},
-		{&hostdpb.ApplyRequest{Remove: "b"}, 2},
-		{&hostdpb.ApplyRequest{Remove: "b"}, 2},
+		{&hostdpb.ApplyRequest{Pod: stagedPod("a", "10.0.0.1/32", "10.0.0.3/32")}, 240},
+		{&hostdpb.ApplyRequest{More: stagedPod("a", "10.0.0.3/32")}, 432},
+		{&hostdpb.ApplyRequest{Pod: stagedPod("b", "10.0.0.0/8", "10.0.0.1/32")}, 624},
+		{&hostdpb.ApplyRequest{Pod: stagedPod("a", "10.0.0.1/32")}, 384},
+		{&hostdpb.ApplyRequest{Remove: "b"}, 192},
+		{&hostdpb.ApplyRequest{Remove: "b"}, 192},
 	} {
-		if err := s.Add(step.r); err != nil || s.peers != step.want {
-			t.Errorf("step %d: %d peers, error %v, want %d", i, s.peers, err, step.want)
+		if err := s.Add(step.r); err != nil || s.memory != step.want {
+			t.Errorf("step %d: %d bytes, error %v, want %d", i, s.memory, err, step.want)
 		}
 	}
 }

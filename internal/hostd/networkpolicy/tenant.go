@@ -1,22 +1,21 @@
 package networkpolicy
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
+	"strings"
 
 	"unnest/internal/netdev/isolation"
 )
 
 type tenant struct {
+	name     string
 	bridges  []string
-	required bool // a pod without policy may do nothing
-	unread   bool // what a client has said cannot be read: all pods may do nothing
+	required bool     // a pod without policy may do nothing
+	unread   string   // why what a client has said is not known: all pods may do nothing
+	unkept   string   // why the next daemon will not know it
+	refused  []string // namespaces whose policies do not fit
+	size     int      // bytes of the others in a transaction
 	pods     map[string]podRules
 	names    map[netip.Addr]string // of pods, by their addresses
 	session  *Session              // of the client; nil: none is connected
@@ -27,31 +26,14 @@ type podRules struct {
 	Addresses []netip.Addr         `json:"addresses"`
 	Ingress   *isolation.Direction `json:"ingress,omitempty"`
 	Egress    *isolation.Direction `json:"egress,omitempty"`
+
+	namespace string
 }
 
 type podPort struct {
 	tenant    string
 	addresses []netip.Addr
 	services  []netip.Addr // the pod's service addresses
-}
-
-func path(stateDir, tenant string) string {
-	return filepath.Join(stateDir, "policies", tenant+".json")
-}
-
-func read(path string) (map[string]podRules, error) {
-	pods := map[string]podRules{}
-	content, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return pods, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(content, &pods)
-	}
-	if err != nil {
-		return map[string]podRules{}, fmt.Errorf("read %s: %w", path, err)
-	}
-	return pods, nil
 }
 
 // forgetEnded forgets the policies of pods that have no port, so that who gets their
@@ -74,6 +56,8 @@ func (t *tenant) forgetEnded(ports map[string]podPort) {
 func (t *tenant) set(pods map[string]podRules) {
 	t.pods, t.names = pods, map[netip.Addr]string{}
 	for name, pod := range pods {
+		pod.namespace, _, _ = strings.Cut(name, "/")
+		pods[name] = pod
 		for _, a := range pod.Addresses {
 			t.names[a] = name
 		}

@@ -120,6 +120,17 @@ type Tenant struct {
 	AddressesInUse   int    `json:"addresses_in_use"`
 	AddressesCooling int    `json:"addresses_cooling"`
 	Segments         int    `json:"segments"`
+	// Policies is nil if the tenant has no networkPolicy.
+	Policies *Policies `json:"policies,omitempty"`
+}
+
+// Policies are the network policies of a tenant.
+type Policies struct {
+	Bytes   int      `json:"bytes"`             // of the rules in the packet filter, at most
+	Share   int      `json:"share"`             // of the packet filter, in bytes
+	Refused []string `json:"refused,omitempty"` // namespaces that are too large: their isolated pods have no connections
+	Unknown string   `json:"unknown,omitempty"` // why no pod has connections until the client is back
+	Unkept  string   `json:"unkept,omitempty"`  // why no pod will have, after a restart
 }
 
 // Segment is one segment.

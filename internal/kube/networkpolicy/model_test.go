@@ -3,6 +3,7 @@ package networkpolicy
 import (
 	"fmt"
 	"net/netip"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -12,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"pgregory.net/rapid"
+
+	"unnest/internal/hostapi/iprange"
 )
 
 // connection is one that a pod has with a peer, in one direction.
@@ -34,7 +37,7 @@ func translated(rules map[types.NamespacedName]Rules, c connection) bool {
 		d = r.Ingress
 	}
 	return d == nil || slices.ContainsFunc(d.Allow, func(r Rule) bool {
-		return slices.ContainsFunc(r.Peers, func(p netip.Prefix) bool { return p.Contains(c.peer) }) &&
+		return slices.ContainsFunc(r.Peers, func(p iprange.Range) bool { return p.Contains(c.peer) }) &&
 			(len(r.Services) == 0 || slices.ContainsFunc(r.Services, func(s Service) bool {
 				return s.Protocol == c.Protocol && s.First <= c.First && c.First <= s.Last
 			}))
@@ -297,8 +300,9 @@ func drawCluster(t *rapid.T) (c Cluster) {
 func TestTranslateAsSpecified(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cluster := drawCluster(t)
-		rules, err := Translate(cluster)
-		if err != nil {
+		result := Translate(cluster)
+		rules := result.Rules
+		if err := result.Invalid; err != nil {
 			t.Fatal(err)
 		}
 		for name, r := range rules {
@@ -328,6 +332,31 @@ func TestTranslateAsSpecified(t *testing.T) {
 	})
 }
 
+// A cluster that changes has the same rules as one that is translated for the first time.
+func TestTranslatorAsTranslate(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var translator Translator
+		c := drawCluster(t)
+		for range rapid.IntRange(1, 8).Draw(t, "changes") {
+			if got, want := translator.Translate(c), Translate(c); !reflect.DeepEqual(got, want) {
+				t.Fatalf("rules are\n%+v\nwant\n%+v", got, want)
+			}
+			next := drawCluster(t)
+			switch rapid.IntRange(0, 3).Draw(t, "what changes") {
+			case 0:
+				c.Namespaces = next.Namespaces
+			case 1:
+				c.Pods = append(slices.Clone(c.Pods[1:]), next.Pods[0])
+				next.Pods[0].Name = fmt.Sprint("next", len(c.Pods))
+			case 2:
+				c.Pods = next.Pods
+			case 3:
+				c.Policies = next.Policies
+			}
+		}
+	})
+}
+
 func checkDisjoint(t *rapid.T, name types.NamespacedName, d *Direction) {
 	if d == nil {
 		return
@@ -336,10 +365,8 @@ func checkDisjoint(t *rapid.T, name types.NamespacedName, d *Direction) {
 		if len(r.Peers) == 0 {
 			t.Fatalf("%s: a rule without peers: %+v", name, r)
 		}
-		for i, p := range r.Peers[1:] {
-			if p.Overlaps(r.Peers[i]) || p.Compare(r.Peers[i]) < 0 {
-				t.Fatalf("%s: peers %s and %s overlap or are not sorted", name, r.Peers[i], p)
-			}
+		if !slices.Equal(r.Peers, iprange.Union(r.Peers)) {
+			t.Fatalf("%s: peers %v overlap or are not sorted", name, r.Peers)
 		}
 	}
 }

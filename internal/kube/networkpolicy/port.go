@@ -16,7 +16,7 @@ func named(p networkingv1.NetworkPolicyPort) bool {
 }
 
 // resolve returns the services that ports are at a destination, without duplicates.
-func resolve(ports []networkingv1.NetworkPolicyPort, destination pod) (services []Service) {
+func resolve(ports []networkingv1.NetworkPolicyPort, destination *pod) (services []Service) {
 	for _, p := range ports {
 		protocol := corev1.ProtocolTCP
 		if p.Protocol != nil {
@@ -45,24 +45,12 @@ func compare(a, b Service) int {
 	return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.First, b.First), cmp.Compare(a.Last, b.Last))
 }
 
-// named returns the ports of the pod's containers that have a name. A sidecar is an init
-// container that goes on.
-func (p pod) named(name string, protocol corev1.Protocol) (services []Service) {
-	if p.Pod == nil {
-		return nil
-	}
-	containers := slices.Clone(p.Spec.Containers)
-	for _, c := range p.Spec.InitContainers {
-		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-			containers = append(containers, c)
-		}
-	}
-	for _, c := range containers {
-		for _, port := range c.Ports {
-			if port.Name == name && cmp.Or(port.Protocol, corev1.ProtocolTCP) == protocol {
-				number := uint16(port.ContainerPort)
-				services = append(services, Service{protocol, number, number})
-			}
+// named returns the ports of the pod's containers that have a name.
+func (p *pod) named(name string, protocol corev1.Protocol) (services []Service) {
+	for _, port := range p.ports {
+		if port.Name == name && cmp.Or(port.Protocol, corev1.ProtocolTCP) == protocol {
+			number := uint16(port.ContainerPort)
+			services = append(services, Service{protocol, number, number})
 		}
 	}
 	return services

@@ -28,6 +28,7 @@ type apiServer struct {
 	mu      sync.Mutex
 	objects map[string]map[string]any // by resource and name
 	watches map[string][]chan event
+	created chan string // events, as REASON NAMESPACE
 }
 
 type event struct {
@@ -36,7 +37,7 @@ type event struct {
 }
 
 func newAPIServer(t *testing.T) *apiServer {
-	s := &apiServer{objects: map[string]map[string]any{"pods": {}, "namespaces": {}, "networkpolicies": {}}, watches: map[string][]chan event{}}
+	s := &apiServer{objects: map[string]map[string]any{"pods": {}, "namespaces": {}, "networkpolicies": {}}, watches: map[string][]chan event{}, created: make(chan string, 100)}
 	served := httptest.NewServer(s)
 	t.Cleanup(served.Close)
 	t.Cleanup(served.CloseClientConnections)
@@ -51,6 +52,12 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	resource := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
 	w.Header().Set("Content-Type", "application/json")
 	switch query := r.URL.Query(); {
+	case r.Method == http.MethodPost:
+		var e corev1.Event
+		_ = json.NewDecoder(r.Body).Decode(&e)
+		s.created <- e.Reason + " " + e.InvolvedObject.Name
+		w.WriteHeader(http.StatusCreated)
+		_ = json.NewEncoder(w).Encode(e)
 	case query.Get("sendInitialEvents") != "": // the client lists then
 		w.WriteHeader(http.StatusUnprocessableEntity)
 		_ = json.NewEncoder(w).Encode(metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonInvalid, Code: http.StatusUnprocessableEntity})
@@ -139,6 +146,7 @@ type hostDaemon struct {
 	commits chan commit
 	ended   chan []string // to tell the client
 	fail    chan struct{} // ends the stream
+	refused []string      // namespaces
 }
 
 // commit is the requests of one commit.
@@ -205,7 +213,7 @@ func (d *hostDaemon) receive(stream hostdpb.HostPolicy_ApplyServer, sending *syn
 		if r.GetCommit() {
 			d.commits <- next
 			sending.Lock()
-			err := stream.Send(&hostdpb.ApplyResponse{Pods: uint32(len(next.pods))})
+			err := stream.Send(&hostdpb.ApplyResponse{Pods: uint32(len(next.pods)), Refused: d.refused})
 			sending.Unlock()
 			if err != nil {
 				return err

@@ -21,6 +21,7 @@ import (
 // informers follow what policies depend on, by list and watch.
 type informers struct {
 	pods, namespaces, policies cache.SharedIndexInformer
+	core                       rest.Interface // of the API server
 }
 
 // newInformers returns informers that call changed after each change. They know only the
@@ -31,6 +32,7 @@ func newInformers(config *rest.Config, changed func()) (*informers, error) {
 		return nil, err
 	}
 	codecs := serializer.NewCodecFactory(scheme).WithoutConversion()
+	all := &informers{}
 	informer := func(group schema.GroupVersion, path, resource string, object runtime.Object) (cache.SharedIndexInformer, error) {
 		c := rest.CopyConfig(config)
 		c.GroupVersion, c.APIPath, c.NegotiatedSerializer = &group, path, codecs
@@ -38,13 +40,15 @@ func newInformers(config *rest.Config, changed func()) (*informers, error) {
 		if err != nil {
 			return nil, err
 		}
+		if group == corev1.SchemeGroupVersion {
+			all.core = client
+		}
 		i := cache.NewSharedIndexInformer(cache.NewListWatchFromClient(client, resource, "", fields.Everything()), object, 0, nil)
 		_, err = i.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc: func(any) { changed() }, UpdateFunc: func(any, any) { changed() }, DeleteFunc: func(any) { changed() },
 		})
 		return i, errors.Join(err, i.SetTransform(strip))
 	}
-	all := &informers{}
 	for _, i := range []struct {
 		to             *cache.SharedIndexInformer
 		group          schema.GroupVersion

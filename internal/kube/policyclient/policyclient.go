@@ -38,6 +38,7 @@ func Run(ctx context.Context, config *rest.Config, daemon hostdpb.HostPolicyClie
 	if c.informers, err = newInformers(config, c.change); err != nil {
 		return err
 	}
+	c.refusals = newRefusals(log, c.informers.core)
 	c.informers.run(ctx)
 	last := ""
 	for ctx.Err() == nil {
@@ -55,10 +56,12 @@ func Run(ctx context.Context, config *rest.Config, daemon hostdpb.HostPolicyClie
 }
 
 type client struct {
-	informers *informers
-	log       *slog.Logger
-	changed   chan struct{}
-	invalid   string // what was logged last
+	informers  *informers
+	log        *slog.Logger
+	changed    chan struct{}
+	translator networkpolicy.Translator
+	refusals   *refusals
+	invalid    string // what was logged last
 }
 
 func (c *client) change() {
@@ -112,12 +115,12 @@ func (c *client) serve(ctx context.Context, daemon hostdpb.HostPolicyClient) err
 			if a.err != nil {
 				return a.err
 			}
-			c.answered(a.response, sent)
+			c.answered(ctx, a.response, sent)
 		case <-c.changed:
 			if err := c.settle(ctx); err != nil {
 				return err
 			}
-			if err := c.send(stream, sent, first); err != nil {
+			if err := c.send(ctx, stream, sent, first); err != nil {
 				return errors.Join(err, (<-answers).err)
 			}
 			first = false
@@ -139,9 +142,10 @@ func (c *client) settle(ctx context.Context) error {
 
 // answered logs an answer. Pods whose policy the daemon has forgotten are sent again if they
 // exist.
-func (c *client) answered(r *hostdpb.ApplyResponse, sent map[types.NamespacedName]podState) {
+func (c *client) answered(ctx context.Context, r *hostdpb.ApplyResponse, sent map[types.NamespacedName]podState) {
 	if len(r.GetEnded()) == 0 {
 		c.log.Info("policies are in force", "pods", r.GetPods(), "nics", r.GetNics())
+		c.refusals.say(ctx, "the host daemon", r.GetRefused())
 		return
 	}
 	ended := map[string]bool{}
@@ -157,8 +161,8 @@ func (c *client) answered(r *hostdpb.ApplyResponse, sent map[types.NamespacedNam
 }
 
 // send sends what differs from what was sent, and commits it.
-func (c *client) send(stream hostdpb.HostPolicy_ApplyClient, sent map[types.NamespacedName]podState, first bool) error {
-	now := c.states()
+func (c *client) send(ctx context.Context, stream hostdpb.HostPolicy_ApplyClient, sent map[types.NamespacedName]podState, first bool) error {
+	now := c.states(ctx)
 	var all []*hostdpb.ApplyRequest
 	for name, state := range now {
 		if was, ok := sent[name]; !ok || !reflect.DeepEqual(was, state) {
@@ -184,17 +188,18 @@ func (c *client) send(stream hostdpb.HostPolicy_ApplyClient, sent map[types.Name
 }
 
 // states returns the rules of all pods with an address.
-func (c *client) states() map[types.NamespacedName]podState {
+func (c *client) states(ctx context.Context) map[types.NamespacedName]podState {
 	cluster := c.informers.cluster()
-	rules, err := networkpolicy.Translate(cluster)
-	if text := fmt.Sprint(err); err != nil && text != c.invalid {
-		c.log.Warn("policies are invalid in part", "error", err)
+	t := c.translator.Translate(cluster)
+	if text := fmt.Sprint(t.Invalid); t.Invalid != nil && text != c.invalid {
+		c.log.Warn("policies are invalid in part", "error", t.Invalid)
 		c.invalid = text
 	}
+	c.refusals.say(ctx, "the policy client", t.Refused)
 	states := map[types.NamespacedName]podState{}
 	for _, p := range cluster.Pods {
 		name := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
-		if r, ok := rules[name]; ok && len(p.Status.PodIPs) > 0 {
+		if r, ok := t.Rules[name]; ok && len(p.Status.PodIPs) > 0 {
 			states[name] = podState{addresses(p), r}
 		}
 	}

@@ -9,12 +9,12 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"unnest/internal/hostapi/hostdpb"
+	"unnest/internal/hostapi/policylimit"
 	"unnest/internal/kube/networkpolicy"
 )
 
 const (
-	messagePeers = 1000     // of a message: it has at most 64 KiB
-	messageSize  = 48 << 10 // from which the rules of a pod go on in another message
+	messageSize = 48 << 10 // from which the rules of a pod go on in another message
 )
 
 // requests returns what sets the policy of a pod.
@@ -60,7 +60,7 @@ func rules(d *networkpolicy.Direction) (all []*hostdpb.PolicyRule) {
 		for _, s := range r.Services {
 			services = append(services, &hostdpb.PolicyService{Protocol: protocols[s.Protocol], First: uint32(s.First), Last: uint32(s.Last)})
 		}
-		for chunk := range slices.Chunk(r.Peers, messagePeers) {
+		for chunk := range slices.Chunk(r.Peers, policylimit.RulePeers) {
 			rule := &hostdpb.PolicyRule{Services: services}
 			for _, p := range chunk {
 				rule.Peers = append(rule.Peers, p.String())

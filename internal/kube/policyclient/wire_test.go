@@ -10,14 +10,15 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"unnest/internal/hostapi/hostdpb"
+	"unnest/internal/hostapi/iprange"
 	"unnest/internal/kube/networkpolicy"
 )
 
 // A policy of any size fits into messages, and is the same after them.
 func TestRequests(t *testing.T) {
-	var peers []netip.Prefix
+	var peers []iprange.Range
 	for i := range 20000 {
-		peers = append(peers, netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 13: byte(i >> 16), 14: byte(i >> 8), 15: byte(i)}), 128))
+		peers = append(peers, iprange.Of(netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 13: byte(i >> 16), 14: byte(i >> 8), 15: byte(i)}), 128)))
 	}
 	tcp := []networkpolicy.Service{{Protocol: corev1.ProtocolTCP, First: 80, Last: 90}}
 	all := requests("web/a", []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")}, networkpolicy.Rules{

@@ -27,6 +27,7 @@ import (
 	"github.com/google/nftables"
 	"github.com/vishvananda/netns"
 
+	"unnest/internal/hostapi/iprange"
 	"unnest/internal/netdev/nft"
 )
 
@@ -57,8 +58,8 @@ type Direction struct {
 
 // Rule matches connections with one of the peers over one of the services.
 type Rule struct {
-	Peers    []netip.Prefix // none overlaps another; all are 0.0.0.0/0 and ::/0
-	Services []Service      // none: every protocol and port
+	Peers    []iprange.Range // as iprange.Union returns them
+	Services []Service       // none: every protocol and port
 }
 
 // Service is a range of ports of the connection's destination.
@@ -78,6 +79,8 @@ type Table struct {
 	ports  map[key]Port
 	groups map[string]*group
 	peers  map[string]*nftables.Set // in use, by name
+	uses   map[key][]string         // the names of the sets of peers that each port uses
+	users  map[string]int           // the number of ports that use a set
 	lastID uint32                   // of a set
 }
 
@@ -147,7 +150,9 @@ func (t *Table) change(next map[key]Port, changed []key) error {
 		return err
 	}
 	err = t.conn.Transact(func(c *nftables.Conn) error {
-		err := errors.Join(t.owner.Mark(c), t.addGroups(c, next), t.addPeers(c, next))
+		err := errors.Join(t.owner.Mark(c), t.addGroups(c, next))
+		former, peersErr := t.addPeers(c, next, changed)
+		err = errors.Join(err, peersErr)
 		for _, k := range changed {
 			_, had := t.ports[k]
 			p, has := next[k]
@@ -161,11 +166,13 @@ func (t *Table) change(next map[key]Port, changed []key) error {
 		for set, elements := range stale {
 			err = errors.Join(err, nft.Change(c.SetDeleteElements, set, elements))
 		}
-		t.deletePeers(c, next)
+		t.deletePeers(c, former)
 		return err
 	})
 	if err != nil {
-		return t.rebuild(next)
+		if err = t.rebuild(next); err != nil { // so that the next change does not fail, too
+			return errors.Join(err, t.rebuild(t.ports))
+		}
 	}
 	t.ports = next
 	return nil
@@ -184,7 +191,7 @@ func (t *Table) stale(next map[key]Port, changed []key) (map[*nftables.Set][]nft
 // connections and counts that it can read.
 func (t *Table) rebuild(ports map[key]Port) error {
 	counts := t.counts()
-	t.groups, t.peers, t.lastID = map[string]*group{}, map[string]*nftables.Set{}, firstID
+	t.groups, t.peers, t.uses, t.users, t.lastID = map[string]*group{}, map[string]*nftables.Set{}, map[key][]string{}, map[string]int{}, firstID
 	for _, p := range ports {
 		t.group(p.Group)
 	}
@@ -194,7 +201,9 @@ func (t *Table) rebuild(ports map[key]Port) error {
 	}
 	t.groups = map[string]*group{}
 	err = t.conn.Transact(func(c *nftables.Conn) error {
-		err := errors.Join(t.owner.Replace(c), addBase(c, counts), t.addGroups(c, ports), t.addPeers(c, ports))
+		err := errors.Join(t.owner.Replace(c), addBase(c, counts), t.addGroups(c, ports))
+		_, peersErr := t.addPeers(c, ports, slices.Collect(maps.Keys(ports)))
+		err = errors.Join(err, peersErr)
 		for _, p := range ports {
 			err = errors.Join(err, t.addPort(c, p, true))
 		}

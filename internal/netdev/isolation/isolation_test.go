@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"unnest/internal/hostapi/iprange"
 	"unnest/internal/netdev/nft"
 )
 
@@ -22,16 +23,16 @@ var (
 	everyone = prefixes("0.0.0.0/0", "::/0")
 )
 
-func prefixes(all ...string) (p []netip.Prefix) {
+func prefixes(all ...string) (p []iprange.Range) {
 	for _, s := range all {
-		p = append(p, netip.MustParsePrefix(s))
+		p = append(p, iprange.Of(netip.MustParsePrefix(s)))
 	}
 	return p
 }
 
 // pod is the addresses of one pod.
-func pod(number byte) []netip.Prefix {
-	return []netip.Prefix{netip.PrefixFrom(v4(number), 32), netip.PrefixFrom(v6(number), 128)}
+func pod(number byte) []iprange.Range {
+	return []iprange.Range{{First: v4(number), Last: v4(number)}, {First: v6(number), Last: v6(number)}}
 }
 
 func allow(rules ...Rule) *Direction { return &Direction{Allow: rules} }
@@ -258,12 +259,13 @@ func TestEnd(t *testing.T) {
 func TestManyPeers(t *testing.T) {
 	inNetwork(t, func(n *network) {
 		n.serve(1, "tcp", 80)
-		var peers []netip.Prefix
+		var peers []iprange.Range
 		for i := range 2000 { // with neighbours, and the first and the last address
-			peers = append(peers, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, byte(i / 200), byte(i % 200)}), 32),
-				netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 1, 14: byte(i / 200), 15: byte(i % 200)}), 128))
+			a4, a6 := netip.AddrFrom4([4]byte{10, 1, byte(i / 200), byte(i % 200)}), netip.AddrFrom16([16]byte{0xfd, 1, 14: byte(i / 200), 15: byte(i % 200)})
+			peers = append(peers, iprange.Range{First: a4, Last: a4}, iprange.Range{First: a6, Last: a6})
 		}
 		peers = append(append(peers, pod(2)...), prefixes("0.0.0.0/32", "255.255.255.255/32", "::/128", "ffff::/16")...)
+		peers = iprange.Union(peers)
 		n.open()
 		var ports []Port
 		for i := range 100 {
@@ -290,7 +292,7 @@ func TestManyPeers(t *testing.T) {
 // isolatedPort has a rule of every form.
 var isolatedPort = Port{
 	Interface: "p1", Group: "shop",
-	Ingress: allow(Rule{append(pod(2), prefixes("10.9.0.0/16", "fd09::/32")...), append(tcp(80, 80), udp(80)...)}, Rule{everyone, append(tcp(90, 99), Service{unix.IPPROTO_SCTP, 0, 65535})}),
+	Ingress: allow(Rule{iprange.Union(append(pod(2), prefixes("10.9.0.0/16", "fd09::/32")...)), append(tcp(80, 80), udp(80)...)}, Rule{everyone, append(tcp(90, 99), Service{unix.IPPROTO_SCTP, 0, 65535})}),
 	Egress:  allow(Rule{pod(2), nil}, Rule{pod(3), nil}),
 }
 

@@ -175,8 +175,8 @@ func (t *Table) allow(r Rule, d direction, do []expr.Any) (rules [][]expr.Any) {
 			continue
 		}
 		from := f.is
-		if s := t.peers[name]; s != nil {
-			from = nft.Rule(f.is, nft.In(s, d.remote(f)))
+		if name != "" {
+			from = nft.Rule(f.is, nft.In(t.peers[name], d.remote(f)))
 		}
 		if len(r.Services) == 0 {
 			rules = append(rules, nft.Rule(from, do))

@@ -9,9 +9,11 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// A transaction with ten thousand ports fits into sendBuffer, because the kernel takes it as
-// one message, and the kernel's replies to it into receiveBuffer.
-const sendBuffer, receiveBuffer = 64 << 20, 128 << 20
+// SendBuffer is the size of a transaction, in bytes: the kernel takes it as one message. One with
+// ten thousand ports fits into it.
+const SendBuffer = 64 << 20
+
+const receiveBuffer = 128 << 20 // for the kernel's replies to it
 
 // Connection applies transactions in one network namespace. It stays open between them,
 // because closing waits until the kernel has freed what was deleted. It is not safe for
@@ -29,14 +31,14 @@ func Connect(ns netns.NsHandle) *Connection { return &Connection{ns: ns} }
 func (n *Connection) Transact(f func(*nftables.Conn) error) (err error) {
 	if n.conn == nil {
 		large := func(c *netlink.Conn) error {
-			return errors.Join(c.SetWriteBuffer(sendBuffer), c.SetReadBuffer(receiveBuffer))
+			return errors.Join(c.SetWriteBuffer(SendBuffer), c.SetReadBuffer(receiveBuffer))
 		}
 		if n.conn, err = n.New(nftables.AsLasting(), nftables.WithSockOptions(large)); err != nil {
 			return fmt.Errorf("open nftables: %w", err)
 		}
 	}
 	if err = f(n.conn); err == nil {
-		err = n.conn.Flush()
+		err = ledgerOf(n.ns).transact(n.conn.Flush)
 	}
 	if err != nil {
 		err = errors.Join(err, n.Close())

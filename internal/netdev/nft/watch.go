@@ -22,13 +22,17 @@ const (
 	// restoreInterval bounds how often tables are restored, should another program
 	// change them again and again.
 	restoreInterval = 500 * time.Millisecond
-	// eventBuffer holds the events of a transaction with ten thousand elements.
-	eventBuffer = 16 << 20
 )
+
+// EventBuffer is the size of the buffer for the kernel's events, in bytes. Those of a transaction
+// with two hundred thousand elements fit into it.
+const EventBuffer = 64 << 20
 
 // watch follows the transactions of a network namespace.
 type watch struct {
 	owner    *Owner
+	buffer   int     // bytes for events
+	ledger   *ledger // nil: every loss of events may hide a change of others
 	restore  func() error
 	report   func(Generation, error)
 	events   *netlink.Conn
@@ -38,17 +42,27 @@ type watch struct {
 	behind   uint32     // the generation whose event should have arrived; 0: none
 	ours     bool       // the transaction under way has a mark
 	touched  bool       // it changes our tables
+	known    *state     // the latest in which no event was lost; nil: none
+	doubt    bool       // events were lost since
+	partial  bool       // of the transaction under way
 	pending  bool       // tables have to be restored
 	cause    Generation // why
 	restored time.Time
 }
 
+// state is a generation and the transactions of this process up to it.
+type state struct{ generation, own uint32 }
+
 // Watch restores the tables when others have changed them, until ctx ends. It calls
 // restore at its start, and within a second of each such change; after that it calls
-// report with the change and the error of restore. When events were lost, it restores as
-// well; the change then has no process. It works on the network namespace ns.
+// report with the change and the error of restore. When events were lost and others have made
+// a generation meanwhile, it restores as well; the change then has no process. It works on the network namespace ns.
 func (o *Owner) Watch(ctx context.Context, ns netns.NsHandle, restore func() error, report func(Generation, error)) error {
-	w := &watch{owner: o, restore: restore, report: report}
+	w := &watch{owner: o, buffer: EventBuffer, ledger: ledgerOf(ns), restore: restore, report: report}
+	return w.watch(ctx, ns)
+}
+
+func (w *watch) watch(ctx context.Context, ns netns.NsHandle) error {
 	var err error
 	if w.events, err = dial(ns); err != nil {
 		return fmt.Errorf("watch nftables: %w", err)
@@ -67,12 +81,15 @@ func (o *Owner) Watch(ctx context.Context, ns netns.NsHandle, restore func() err
 
 // run returns with an error when it cannot go on.
 func (w *watch) run() error {
-	_ = w.events.SetReadBuffer(eventBuffer) // a smaller one loses events, which run notices
+	_ = w.events.SetReadBuffer(w.buffer) // a smaller one loses events, which run notices
 	if err := w.events.JoinGroup(unix.NFNLGRP_NFTABLES); err != nil {
 		return err
 	}
 	var err error
 	if w.last, err = w.generation(); err != nil {
+		return err
+	}
+	if w.known, err = w.state(); err != nil {
 		return err
 	}
 	if err := w.restore(); err != nil {
@@ -93,10 +110,15 @@ func (w *watch) run() error {
 		if err == nil {
 			err = w.follow(messages)
 		}
+		if err == nil {
+			err = w.account()
+		}
+		if err == nil {
+			err = w.act()
+		}
 		if err != nil {
 			return err
 		}
-		w.act()
 	}
 }
 
@@ -105,7 +127,7 @@ func (w *watch) patience() time.Duration {
 	switch {
 	case w.pending:
 		return max(0, restoreInterval-time.Since(w.restored))
-	case w.behind != 0:
+	case w.behind != 0, w.doubt:
 		return settleTime
 	}
 	return checkInterval
@@ -123,20 +145,20 @@ func (w *watch) follow(messages []netlink.Message) error {
 			w.ours = w.owner.marked(e) || w.ours
 			continue
 		}
-		if w.touched && !w.ours {
+		switch {
+		case w.partial || e.generation.ID != w.last+1:
+			w.miss()
+		case w.touched && !w.ours:
 			w.pending, w.cause = true, e.generation
 		}
-		if e.generation.ID != w.last+1 {
-			w.miss()
-		}
-		w.last, w.touched, w.ours = e.generation.ID, false, false
+		w.last, w.touched, w.ours, w.partial = e.generation.ID, false, false, false
 	}
 	return nil
 }
 
 // check compares the generation with that of the last event.
 func (w *watch) check() error {
-	if w.pending {
+	if w.pending || w.doubt {
 		return nil
 	}
 	now, err := w.generation()
@@ -154,18 +176,62 @@ func (w *watch) check() error {
 	return nil
 }
 
+// miss notes that events were lost.
 func (w *watch) miss() {
-	w.pending, w.touched, w.ours = true, false, false
+	w.touched, w.ours, w.partial = false, false, true
+	if w.ledger == nil {
+		w.pending = true
+	}
+	w.doubt = !w.pending
+}
+
+// account decides, after events were lost, whether they can hide a change of others: not if
+// this process has made every generation since. Else the events of one large transaction of ours, which
+// overflow the buffer, would have the tables restored, by another large transaction.
+func (w *watch) account() error {
+	if w.ledger == nil || w.pending {
+		return nil
+	}
+	now, err := w.state()
+	switch {
+	case err != nil || now == nil:
+		return err
+	case w.doubt:
+		w.pending = w.known == nil || now.generation-w.known.generation != now.own-w.known.own
+		w.known, w.doubt = now, false
+		w.last, w.behind = now.generation, 0
+	case now.generation == w.last:
+		w.known = now
+	}
+	return nil
+}
+
+// state returns the present state, nil while a transaction of this process is under way.
+func (w *watch) state() (*state, error) {
+	before, idle := w.ledger.count()
+	now, err := w.generation()
+	if after, still := w.ledger.count(); err != nil || !idle || !still || before != after {
+		return nil, err
+	}
+	return &state{now, before}, nil
 }
 
 // act restores the tables, if that is due.
-func (w *watch) act() {
+func (w *watch) act() error {
 	if !w.pending || time.Since(w.restored) < restoreInterval {
-		return
+		return nil
+	}
+	if w.ledger != nil { // what others have done before, restore undoes
+		now, err := w.state()
+		if err != nil {
+			return err
+		}
+		w.known = now
 	}
 	err := w.restore()
 	w.report(w.cause, err)
 	w.pending, w.cause, w.restored = err != nil, Generation{}, time.Now()
+	return nil
 }
 
 // generation asks the kernel for the ID of the present generation.

@@ -97,7 +97,7 @@ func TestMissedEvents(t *testing.T) {
 		}
 		restored := 0
 		w.restore, w.report = func() error { restored++; return nil }, func(Generation, error) {}
-		w.act()
+		check(w.act())
 		check(w.check())
 		if restored != 1 || w.pending || w.behind != 0 || time.Since(w.restored) > time.Minute {
 			t.Errorf("restored %d times: %+v", restored, w)

@@ -1,0 +1,110 @@
+// Package policylimit says how much the network policies of tenants and their namespaces may
+// take on a host. Each limit follows from that of the next layer:
+//
+//   - The unit of the daemon has 1 GiB (MemoryMax). Memory is an upper bound of what it holds of
+//     what the client of one tenant has said, where pods share peers, and half of what it holds while it replaces
+//     that. StreamMemory, 16 MiB, lets eight tenants take a quarter of the unit.
+//   - StreamPeers bounds what pods do not share: a client sends it, the daemon reads it, and writes
+//     that of the pods here to disk, as JSON. 2 Mi take seconds, and 80 MB. It is enough for a namespace of 1,400 pods that
+//     all allow each other.
+//   - The kernel takes a transaction as one message of netlink, of up to nft.SendBuffer (64 MiB). A daemon
+//     that starts, or restores the filter, puts the ports of all tenants into one. Message is an
+//     upper bound of a rule's part. TransactionShare, a quarter of the message, is for rules of policies; the rest is for
+//     what every port has, and for connections that are kept.
+//   - Each element of a transaction is an event of the kernel. Those that do not fit into
+//     nft.EventBuffer are lost. This limits nothing, because package nft counts transactions then.
+//   - Tenants share TransactionShare equally: Share.
+//   - A policy client refuses namespaces whose rules exceed StreamMemory or StreamPeers, before it
+//     sends them, or Matches, before it looks for their peers. Its other namespaces are not held up.
+//   - Namespaces of a tenant have no fixed share, because one daemon does not know how many there
+//     will be. If they are too large together, Refuse refuses the largest until the others
+//     fit. So, of n namespaces, one that takes up to an nth of the tenant's share always fits,
+//     whatever the others take.
+//   - A policy may take what its namespace may.
+//
+// The daemon closes the isolated pods of a namespace that is refused: their policies allow
+// nothing, instead of what was in force before, which may allow more than the new ones do.
+//
+// What a policy allows, and how rules are filtered, do not belong here.
+package policylimit
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+)
+
+const (
+	// StreamMemory is for what the policy client of one tenant has said, in bytes.
+	StreamMemory = 16 << 20
+	// StreamPeers is the number of ranges and services in it, each as often as a pod has it.
+	StreamPeers = 2 << 20
+	// TransactionShare is for the rules of policies of all tenants in one transaction, in bytes.
+	TransactionShare = 16 << 20
+	// Matches is how many pairs of a selector or a port's name and a pod a policy client looks at, which
+	// takes a second, and 200 MB if all match.
+	Matches = 4 << 20
+	// Pods is the number of pods that a policy client may name: PodMemory of each takes 8 MiB.
+	Pods = 16384
+)
+
+// What parts of rules take of StreamMemory, in bytes.
+const (
+	RuleMemory    = 128
+	RangeMemory   = 48 // of peers
+	ServiceMemory = 16
+)
+
+// RulePeers is the number of peers in a rule of a message; a rule with more is split.
+const RulePeers = 1000
+
+// What each pod has in addition: its name, addresses and node.
+const (
+	PodMemory = 512 // bytes
+	PodPeers  = 8
+)
+
+// Size is the size of rules that some pods have.
+type Size struct {
+	Memory int // upper bound of the bytes of memory that they take
+	Peers  int // and services, each as often as a pod has it
+}
+
+// Add adds a rule of some pods, which share its peers.
+func (s *Size) Add(pods, ranges, services int) {
+	rules := max(1, (ranges+RulePeers-1)/RulePeers)
+	s.Memory += RangeMemory*ranges + pods*rules*(RuleMemory+ServiceMemory*services)
+	s.Peers += pods * (ranges + rules*services)
+}
+
+// Upper bounds of the bytes of a transaction.
+const (
+	RuleMessage  = 640 // for a rule of the packet filter
+	RangeMessage = 96  // for a range of addresses
+)
+
+// Share returns the share of a tenant, in bytes of a transaction.
+func Share(tenants int) int { return TransactionShare / max(1, tenants) }
+
+// Refuse returns the namespaces to refuse, the largest first, so that the others fit
+// into a share together. Of namespaces of one size, the last by name is refused first.
+func Refuse(sizes map[string]int, share int) (refused []string) {
+	total := 0
+	for _, size := range sizes {
+		total += size
+	}
+	if total <= share {
+		return nil
+	}
+	names := slices.SortedFunc(maps.Keys(sizes), func(a, b string) int {
+		return cmp.Or(cmp.Compare(sizes[b], sizes[a]), cmp.Compare(b, a))
+	})
+	for _, name := range names {
+		if total <= share {
+			break
+		}
+		total -= sizes[name]
+		refused = append(refused, name)
+	}
+	return refused
+}

@@ -1,0 +1,301 @@
+package networkpolicy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"unnest/internal/hostapi/hostdpb"
+	"unnest/internal/hostapi/iprange"
+	"unnest/internal/hostapi/policylimit"
+	"unnest/internal/hostd/attachment"
+	"unnest/internal/hostd/quota"
+	"unnest/internal/netdev/isolation"
+	"unnest/internal/netdev/nft"
+)
+
+// kernel is a packet filter that refuses what is larger than a transaction can be, or all.
+type kernel struct {
+	Filter
+	ports map[string]isolation.Port
+	down  bool
+	opens int
+}
+
+var errTooLong = errors.New("message too long")
+
+func (k *kernel) open(ports []isolation.Port) (Filter, error) {
+	k.opens++
+	earlier := k.ports
+	k.ports = map[string]isolation.Port{}
+	if err := k.Set(ports...); err != nil {
+		k.ports = earlier
+		return nil, err
+	}
+	return k, nil
+}
+
+func (k *kernel) Set(ports ...isolation.Port) error {
+	bytes := 0
+	for _, p := range ports {
+		bytes += message(p, "", map[set]bool{})
+	}
+	if k.down || bytes > policylimit.TransactionShare {
+		return errTooLong
+	}
+	for _, p := range ports {
+		k.ports[p.Interface] = p
+	}
+	return nil
+}
+
+func (k *kernel) Prepare(...isolation.Port) (func() error, error) {
+	return func() error { return nil }, nil
+}
+
+func (k *kernel) Remove(ports ...isolation.Port) error {
+	for _, p := range ports {
+		delete(k.ports, p.Interface)
+	}
+	return nil
+}
+
+func (k *kernel) Watch(context.Context, func(nft.Generation, error)) error { return nil }
+
+// bench has a daemon's policies of two tenants, with pods of which p1 to p3 are on the bridge br1,
+// and q1 is on br2.
+type bench struct {
+	*testing.T
+	dir      string
+	kernel   *kernel
+	policies *Policies
+	write    error // of the disk
+}
+
+var benchPods = map[string]string{"p1": "10.0.0.1", "p2": "10.0.0.2", "p3": "10.0.0.3", "q1": "10.1.0.1"}
+
+func newBench(t *testing.T) *bench {
+	b := &bench{T: t, dir: t.TempDir(), kernel: &kernel{}}
+	b.start()
+	return b
+}
+
+// start starts a daemon with what an earlier one has left, and connects the pods.
+func (b *bench) start() {
+	b.Helper()
+	b.startWith(b.kernel.open)
+}
+
+func (b *bench) startWith(open func([]isolation.Port) (Filter, error)) {
+	b.Helper()
+	b.policies = New(b.dir, slog.New(slog.NewTextHandler(b.Output(), nil)))
+	b.policies.openFilter = open
+	write := b.policies.write
+	b.policies.write = func(path string, v any) error {
+		if b.write != nil {
+			return b.write
+		}
+		return write(path, v)
+	}
+	for iface, a := range benchPods { // as their aliases say
+		tenant := map[byte]string{'p': "shop", 'q': "store"}[iface[0]]
+		b.policies.ports[iface] = podPort{tenant: tenant, addresses: []netip.Addr{netip.MustParseAddr(a)}}
+	}
+	if _, err := b.policies.Configure([]quota.Tenant{
+		{Name: "shop", Bridge: "br1", NetworkPolicy: quota.PolicyOptional}, {Name: "store", Bridge: "br2", NetworkPolicy: quota.PolicyOptional},
+	}); err != nil {
+		b.Fatalf("the daemon does not start: %v", err)
+	}
+}
+
+// commit sends pods as a client does.
+func (b *bench) commit(tenant string, pods ...*hostdpb.PodPolicy) (Committed, error) {
+	b.Helper()
+	session, err := b.policies.Begin(tenant)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer b.policies.End(session)
+	staged := NewStaging()
+	for _, p := range pods {
+		if err := staged.Add(&hostdpb.ApplyRequest{Pod: p}); err != nil {
+			return Committed{}, err
+		}
+	}
+	return b.policies.Commit(session, staged)
+}
+
+func (b *bench) mustCommit(tenant string, pods ...*hostdpb.PodPolicy) Committed {
+	b.Helper()
+	c, err := b.commit(tenant, pods...)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return c
+}
+
+// ingress returns the ranges that may connect to a port; -1: all.
+func (b *bench) ingress(iface string) (n int) {
+	d := b.kernel.ports[iface].Ingress
+	if d == nil {
+		return -1
+	}
+	for _, r := range d.Allow {
+		n += len(r.Peers)
+	}
+	return n
+}
+
+func (b *bench) want(what string, want map[string]int) {
+	b.Helper()
+	for iface, n := range want {
+		if got := b.ingress(iface); got != n {
+			b.Errorf("%s: %s has %d ranges of peers, want %d", what, iface, got, n)
+		}
+	}
+}
+
+// podWith returns a policy of the pod at a port, with rules of one service and a number of
+// ranges each.
+func podWith(name, iface string, rules, ranges int) *hostdpb.PodPolicy {
+	p := &hostdpb.PodPolicy{Pod: name, Addresses: []string{benchPods[iface]}, Ingress: &hostdpb.PolicyDirection{}}
+	for i := range rules {
+		r := &hostdpb.PolicyRule{Services: []*hostdpb.PolicyService{{Protocol: hostdpb.Protocol_PROTOCOL_TCP, First: uint32(i), Last: uint32(i)}}}
+		for j := range ranges {
+			r.Peers = append(r.Peers, fmt.Sprintf("fd00::%x:%x/128", i, 2*j))
+		}
+		p.Ingress.Allow = append(p.Ingress.Allow, r)
+	}
+	return p
+}
+
+// A namespace that takes more than there is room for is closed; the others, also those of the
+// same tenant, have their policies, whatever the order.
+func TestAttackBudgetOfPeers(t *testing.T) {
+	b := newBench(t)
+	c := b.mustCommit("shop", podWith("big/a", "p1", 12, 8000), podWith("small/a", "p2", 0, 0), podWith("small/b", "p3", 1, 2))
+	b.mustCommit("store", podWith("other/a", "q1", 2, 3))
+	want := map[string]int{"p1": 0, "p2": 0, "p3": 2, "q1": 6}
+	b.want("committed", want)
+	if !slices.Equal(c.Refused, []string{"big"}) {
+		t.Errorf("refused %q, want big", c.Refused)
+	}
+	b.start()
+	b.want("started again", want)
+	c = b.mustCommit("shop", podWith("big/a", "p1", 1, 900), podWith("small/a", "p2", 0, 0), podWith("small/b", "p3", 1, 2))
+	b.want("smaller", map[string]int{"p1": 900, "p2": 0, "p3": 2})
+	if len(c.Refused) > 0 {
+		t.Errorf("refused %q, want none", c.Refused)
+	}
+}
+
+// What the kernel refuses is not on disk, and what is there and the kernel refuses, or cannot be
+// read, does not keep the daemon from its start: the tenant's pods are closed until its client is back.
+func TestAttackPersistedPolicies(t *testing.T) {
+	b := newBench(t)
+	b.mustCommit("shop", podWith("web/a", "p1", 1, 5))
+	b.mustCommit("store", podWith("web/a", "q1", 1, 7))
+	b.kernel.down = true
+	if _, err := b.commit("shop", podWith("web/a", "p1", 1, 6)); !errors.Is(err, errTooLong) {
+		t.Errorf("refused by the kernel: error %v", err)
+	}
+	b.kernel.down = false
+	b.start()
+	b.want("the refused commit", map[string]int{"p1": 5, "p2": -1, "q1": 7})
+
+	closed := map[string]int{"p1": 0, "p2": 0, "p3": 0, "q1": 7}
+	b.refuseAtStart()
+	b.want("a record that the kernel refuses", closed)
+	b.start()
+	b.want("still without its client", closed)
+	b.mustCommit("shop", podWith("web/a", "p1", 1, 5))
+	b.want("its client is back", map[string]int{"p1": 5, "p2": -1})
+	b.start()
+	b.want("kept again", map[string]int{"p1": 5, "p2": -1})
+}
+
+// refuseAtStart starts a daemon whose kernel refuses what the tenant shop has.
+func (b *bench) refuseAtStart() {
+	b.Helper()
+	b.startWith((&refusingShop{b.kernel}).open)
+}
+
+type refusingShop struct{ *kernel }
+
+func (k *refusingShop) open(ports []isolation.Port) (Filter, error) {
+	if err := k.refuse(ports); err != nil {
+		return nil, err
+	}
+	_, err := k.kernel.open(ports)
+	return k, err
+}
+
+func (k *refusingShop) refuse(ports []isolation.Port) error {
+	if slices.ContainsFunc(ports, func(p isolation.Port) bool {
+		return p.Interface == "p1" && p.Ingress != nil && len(p.Ingress.Allow) > 0
+	}) {
+		return errTooLong
+	}
+	return nil
+}
+
+func (k *refusingShop) Set(ports ...isolation.Port) error {
+	if err := k.refuse(ports); err != nil {
+		return err
+	}
+	return k.kernel.Set(ports...)
+}
+
+// On a full disk policies are in force. The next daemon does not take those of before for them:
+// it closes the pods until the client is back.
+func TestAttackFullDisk(t *testing.T) {
+	b := newBench(t)
+	b.mustCommit("shop", podWith("web/a", "p1", 1, 5))
+	b.write = errors.New("no space left on device")
+	b.mustCommit("shop", podWith("web/a", "p1", 0, 0))
+	b.want("full disk", map[string]int{"p1": 0, "p2": -1})
+	b.start()
+	b.want("started on a full disk", map[string]int{"p1": 0, "p2": 0})
+	b.mustCommit("store", podWith("web/a", "q1", 1, 7)) // has a record from its first start
+	b.start()
+	b.want("started again", map[string]int{"p1": 0, "p2": 0, "q1": 0})
+	b.write = nil
+	b.mustCommit("shop", podWith("web/a", "p1", 0, 0))
+	b.start()
+	b.want("with space", map[string]int{"p1": 0, "p2": -1})
+	if left, err := filepath.Glob(filepath.Join(b.dir, "policies", "shop.json.*")); err != nil || len(left) > 0 {
+		t.Errorf("left of the quarantine: %q, error %v", left, err)
+	}
+}
+
+// A tenant's change costs nothing that grows with the policies of another.
+func TestAttackOtherTenantsWork(t *testing.T) {
+	b := newBench(t)
+	b.mustCommit("shop", podWith("web/a", "p1", 3, 900))
+	b.kernel.ports = map[string]isolation.Port{}
+	if err := b.policies.Connect("q2", attachment.Record{Bridge: "br2"}); err != nil {
+		t.Fatal(err)
+	}
+	if len(b.kernel.ports) != 1 || b.kernel.ports["q2"].Group != "store" {
+		t.Errorf("an ADD of store changes %v, want q2", b.kernel.ports)
+	}
+}
+
+// Records of an earlier version have prefixes, next to each other too.
+func TestReadsPrefixes(t *testing.T) {
+	b := newBench(t)
+	if err := os.WriteFile(path(b.dir, "shop"), []byte(`{"web/a":{"addresses":["10.0.0.1"],"ingress":{"Allow":[{"Peers":["10.2.0.0/24","10.2.1.0/24"],"Services":null}]}}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.start()
+	want := []iprange.Range{iprange.Of(netip.MustParsePrefix("10.2.0.0/23"))}
+	if d := b.kernel.ports["p1"].Ingress; d == nil || len(d.Allow) != 1 || !slices.Equal(d.Allow[0].Peers, want) {
+		t.Errorf("ingress is %+v, want %v", d, want)
+	}
+}

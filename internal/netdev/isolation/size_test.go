@@ -1,0 +1,72 @@
+package isolation
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/google/nftables"
+	"github.com/mdlayher/netlink"
+
+	"unnest/internal/hostapi/iprange"
+	"unnest/internal/hostapi/policylimit"
+	"unnest/internal/netdev/nft"
+)
+
+// transaction returns the bytes of a transaction that adds a port.
+func transaction(t *testing.T, p Port) (bytes int) {
+	t.Helper()
+	c, err := nftables.New(nftables.WithTestDial(func(messages []netlink.Message) ([]netlink.Message, error) {
+		for _, m := range messages {
+			bytes += 16 + len(m.Data)
+		}
+		return nil, nil
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := &Table{groups: map[string]*group{}, peers: map[string]*nftables.Set{}, uses: map[key][]string{}, users: map[string]int{}, lastID: firstID}
+	if _, err := table.addPeers(c, map[key]Port{p.key(): p}, []key{p.key()}); err != nil {
+		t.Fatal(err)
+	}
+	if err := table.addPort(c, p, true); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Flush() // no answer comes
+	return bytes
+}
+
+// The limits of policies count more bytes for rules and ranges than a transaction has.
+func TestSizeOfRules(t *testing.T) {
+	port := func(allow ...Rule) Port {
+		return Port{Interface: "u1234n5678-9012", Group: "shop", Ingress: &Direction{Allow: allow}}
+	}
+	var many6 []iprange.Range
+	for i := range 1000 {
+		a := v6(0).As16()
+		a[8], a[9] = byte(i>>8), byte(i)
+		many6 = append(many6, iprange.Range{First: netip.AddrFrom16(a), Last: netip.AddrFrom16(a)})
+	}
+	services := make([]Service, 50)
+	for i := range services {
+		services[i] = Service{6, uint16(2 * i), uint16(2*i + 1)}
+	}
+	if policylimit.TransactionShare > nft.SendBuffer/4 {
+		t.Errorf("policies take %d bytes of a transaction with %d", policylimit.TransactionShare, nft.SendBuffer)
+	}
+	none := transaction(t, port())
+	for name, tt := range map[string]struct {
+		rule     Rule
+		families int
+	}{
+		"everyone":             {Rule{everyone, nil}, 2},
+		"everyone, services":   {Rule{everyone, services}, 2},
+		"one family, services": {Rule{many6[:1], services}, 1},
+		"ranges":               {Rule{many6, services[:1]}, 1},
+		"both":                 {Rule{append(pod(1)[:1:1], many6...), services}, 2},
+	} {
+		bound := policylimit.RuleMessage*tt.families*max(1, len(tt.rule.Services)) + policylimit.RangeMessage*len(tt.rule.Peers)
+		if got := transaction(t, port(tt.rule)) - none; got > bound || got < bound/3 {
+			t.Errorf("%s: %d bytes, want less than %d and not much less", name, got, bound)
+		}
+	}
+}
