@@ -19,7 +19,7 @@ import (
 
 // executions returns the number of executions of the run in dir that have samples.
 func executions(dir string) int {
-	journal, err := rundir.LoadJournal(dir)
+	_, journal, err := rundir.Read(dir)
 	if err != nil {
 		return 0
 	}

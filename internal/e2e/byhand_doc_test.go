@@ -9,15 +9,14 @@ import (
 	"time"
 )
 
-// The commands that README.md and docs/hostlo.md have for trying things by hand work as the pages say.
+// The commands that docs/brfusion.md and docs/hostlo.md have for trying things by hand work as the pages say.
 func TestByHand(t *testing.T) {
 	unnestBinary(t)
 	for _, tt := range []struct {
 		page, heading string
 		printed       map[string]string // output, by a part of the command
 	}{
-		{"README.md", "## BrFusion by hand", map[string]string{"busybox ip addr": "inet 10.201.1."}},
-		{"README.md", "## Hostlo by hand", map[string]string{"wget": "hello from node1\n"}},
+		{"docs/brfusion.md", "## Try it", map[string]string{"busybox ip addr": "inet 10.201.1."}},
 		{"docs/hostlo.md", "## Try it", map[string]string{
 			"wget":         "hello from node1\n",
 			"hostd status": "1 node1, 2 node2",

@@ -2,6 +2,7 @@ package report_test
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"regexp"
 	"strings"
@@ -15,10 +16,47 @@ import (
 	"unnest/internal/report/runs"
 )
 
-// TestReadme compares the quickstart's output in the README, up to its first table, with the
-// report of the samples that are kept. -update writes it again.
+// TestReadme compares the paths of packets in the README with those in the report of the quickstart that is
+// kept. -update writes them again.
 func TestReadme(t *testing.T) {
-	const readme, indent = "../../README.md", "    "
+	run, samples, err := rundir.Load("../../docs/results/runs/quickstart")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := runs.Build(run, samples, runs.Options{})
+	var want strings.Builder
+	for _, p := range dataOf(doc).Paths {
+		var hops []string
+		for _, h := range p.Hops {
+			hops = append(hops, h.Name)
+		}
+		fmt.Fprintf(&want, "    %-8s  %6s  %s\n", p.Configuration, p.Value, strings.Join(hops, " → "))
+	}
+	fmt.Fprintf(&want, "\n%s\n%s (%s)\n\n", doc.Headlines[0], doc.Headlines[1], doc.Setting)
+	const file, begin, end = "../../README.md", "<!-- begin path -->\n\n", "<!-- end path -->"
+	page, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, begins := strings.Cut(string(page), strings.TrimSuffix(begin, "\n"))
+	shown, after, ends := strings.Cut(rest, end)
+	switch {
+	case !begins || !ends:
+		t.Fatalf("the README lacks %q or %q", begin, end)
+	case shown == "\n"+want.String():
+	case *update:
+		if err := os.WriteFile(file, []byte(before+begin+want.String()+end+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	default:
+		t.Errorf("the README shows other paths than docs/results/runs/quickstart has; rewrite it with -update:\n%s", want.String())
+	}
+}
+
+// TestQuickstartPage compares the quickstart's output in docs/quickstart.md, up to its first table, with the
+// report of the samples that are kept. -update writes it again.
+func TestQuickstartPage(t *testing.T) {
+	const readme, indent = "../../docs/quickstart.md", "    "
 	run, samples, err := rundir.Load("../../docs/results/runs/quickstart")
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +85,7 @@ func TestReadme(t *testing.T) {
 	before, rest, begins := strings.Cut(current, indent+run.Title+"\n")
 	_, after, ends := strings.Cut(rest, indent+"run directory ")
 	if !begins || !ends {
-		t.Fatal("the README does not show the quickstart's output from its title to the run directory")
+		t.Fatal("docs/quickstart.md does not show the quickstart's output from its title to the run directory")
 	}
 	after = "\n" + indent + "run directory " + after
 	switch {
@@ -57,7 +95,7 @@ func TestReadme(t *testing.T) {
 			t.Fatal(err)
 		}
 	default:
-		t.Errorf("the README shows another output than docs/results/runs/quickstart has; rewrite it with -update:\n%s", want.String())
+		t.Errorf("docs/quickstart.md shows another output than docs/results/runs/quickstart has; rewrite it with -update:\n%s", want.String())
 	}
 }
 
