@@ -293,13 +293,18 @@ func (o Options) confirm(ctx context.Context, guest string) error {
 	if s.Guests[i].Error != "" {
 		what = fmt.Sprintf("guest %s may have NICs of pods: it does not answer", guest)
 	}
+	return o.ask(what, "Remove it and them?", "remove guest", "stop the pods, or use --force")
+}
+
+// ask asks before something is lost. Without a terminal the error has the fix.
+func (o Options) ask(what, question, do, fix string) error {
 	if o.Streams.In == nil || o.Streams.ErrWidth == 0 {
-		return fmt.Errorf("remove guest: %s: stop the pods, or use --force", what)
+		return fmt.Errorf("%s: %s: %s", do, what, fix)
 	}
-	fmt.Fprintf(o.Streams.Err, "%s. Remove it and them? [y/N] ", what)
+	fmt.Fprintf(o.Streams.Err, "%s. %s [y/N] ", what, question)
 	var answer string
 	if _, err := fmt.Fscanln(o.Streams.In, &answer); err != nil || !strings.EqualFold(answer, "y") && !strings.EqualFold(answer, "yes") {
-		return errors.New("remove guest: not confirmed: nothing has changed")
+		return fmt.Errorf("%s: not confirmed: nothing has changed", do)
 	}
 	return nil
 }

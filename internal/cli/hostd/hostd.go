@@ -71,7 +71,8 @@ has not started. A guest identifies itself by a certificate, which
   unnest hostd guest add node1 --qmp /run/qemu/node1.hostd.qmp
   unnest hostd enroll node1 --out node1.credentials
   unnest hostd revoke node1
-  unnest hostd status`,
+  unnest hostd status
+  unnest hostd detach node1 6f9d1f/eth0`,
 		Args: usage.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return runF(cmd.Context(), opts) },
 	}
@@ -81,7 +82,7 @@ has not started. A guest identifies itself by a certificate, which
 	cmd.Flags().BoolVar(&opts.JSON, "log-json", false, "log as JSON")
 	cmd.Flags().StringVar(&opts.Mounts, "mount-namespace", os.Getenv(mountsVariable), "mount namespace of the VMMs, a `file`, for volumes by 9p (default: $"+mountsVariable+", else the daemon's own)")
 	cmd.Flags().BoolVarP(&opts.Verbose, "verbose", "v", false, "log each step of each attach and detach")
-	cmd.AddCommand(newStatusCmd(&opts), newEnrollCmd(&opts), newRevokeCmd(&opts), newGuestCmd(&opts), newPolicyCmd(&opts))
+	cmd.AddCommand(newStatusCmd(&opts), newEnrollCmd(&opts), newRevokeCmd(&opts), newGuestCmd(&opts), newDetachCmd(&opts), newPolicyCmd(&opts))
 	return cmd
 }
 

@@ -164,19 +164,6 @@ func TestPrintValidity(t *testing.T) {
 	}
 }
 
-// Only a runtime's ID is shortened.
-func TestPrintContainer(t *testing.T) {
-	id := strings.Repeat("0123456789abcdef", 4)
-	var out bytes.Buffer
-	nics := []status.NIC{{Slot: 1, State: "attached", Container: "default-b9dc-web"}, {Slot: 2, State: "attached", Container: id}, {Slot: 3, State: "attached", Container: "default-" + id}}
-	if err := printStatus(&out, status.Status{Guests: []status.Guest{{Name: "node1", NICs: nics}}}); err != nil {
-		t.Fatal(err)
-	}
-	if text := out.String(); !strings.Contains(text, " default-b9dc-web ") || !strings.Contains(text, " 0123456789ab ") || !strings.Contains(text, " default-0123456789ab ") {
-		t.Errorf("got:\n%s\nwant the name whole, and 12 digits of the ID", text)
-	}
-}
-
 // With segments the status has one more table.
 func TestPrintStatus(t *testing.T) {
 	s := status.Status{Version: "v1", Protocol: 3, Listen: "10.0.0.1:1", Tenants: []status.Tenant{{Name: "shop", Bridge: "br0"}}}

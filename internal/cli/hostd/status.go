@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -69,7 +68,7 @@ func printStatus(out io.Writer, s status.Status) error {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d of %d\t%d of %d\t%d\t%d\n",
 			g.Name, g.Tenant, validity(g), g.Attachments, g.SlotsFree, g.Slots, g.Pool, g.PoolTarget, g.SlotsForeign, g.SlotsQuarantined)
 	}
-	fmt.Fprintln(w, "\nGUEST\tSLOT\tSTATE\tCONTAINER\tINTERFACE\tMAC\tADDRESSES")
+	fmt.Fprintln(w, "\nGUEST\tSLOT\tSTATE\tCONTAINER\tINTERFACE\tMAC\tAGE\tADDRESSES")
 	for _, g := range s.Guests {
 		for _, n := range g.NICs {
 			slot := fmt.Sprint(n.Slot)
@@ -80,14 +79,15 @@ func printStatus(out io.Writer, s status.Status) error {
 			if n.Device != "" {
 				state = "used by " + n.Device
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
-				g.Name, slot, state, shortID(n.Container), n.Interface, n.MAC, strings.Join(n.Addresses, " "))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
+				g.Name, slot, state, n.Container, n.Interface, n.MAC, age(n, time.Now()), strings.Join(n.Addresses, " "))
 		}
 	}
 	printCertificates(w, s.Guests)
 	printPolicies(w, s.Tenants)
 	printSegments(w, s.Segments)
 	printUnguarded(w, s.Unguarded)
+	printProblems(w, s.Problems)
 	return w.Flush()
 }
 
@@ -134,13 +134,22 @@ func printCertificates(w *tabwriter.Writer, guests []status.Guest) {
 	}
 }
 
-// runtimeID is the ID of a container that a runtime made. nerdctl puts its namespace
-// before it.
-var runtimeID = regexp.MustCompile(`^([a-zA-Z0-9._-]+-)?([0-9a-f]{12})[0-9a-f]{52}$`)
-
-// shortID shortens the ID of a container as runtimes do, if a runtime made it. A name
-// that someone chose stays whole.
-func shortID(id string) string { return runtimeID.ReplaceAllString(id, "$1$2") }
+// age says for how long a pod has had a NIC, in the largest units.
+func age(n status.NIC, now time.Time) string {
+	if n.Since.IsZero() {
+		return ""
+	}
+	switch d := now.Sub(n.Since); {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(max(d, 0).Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 24*time.Hour:
+		return fmt.Sprintf("%dh%dm", int(d.Hours()), int(d.Minutes())%60)
+	default:
+		return fmt.Sprintf("%dd%dh", int(d.Hours())/24, int(d.Hours())%24)
+	}
+}
 
 // printPolicies prints what of the tenants' network policies is not in force, or will not be.
 func printPolicies(w *tabwriter.Writer, tenants []status.Tenant) {
@@ -181,6 +190,16 @@ func printSegments(w *tabwriter.Writer, segments []status.Segment) {
 		}
 		n := s.Total()
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%s\n", s.Tenant, s.Pod, s.Mode, s.TAP, n.Frames, n.Dropped(), strings.Join(fractions, ", "))
+	}
+}
+
+// printProblems prints what cuts pods off that the daemon cannot repair.
+func printProblems(w *tabwriter.Writer, problems []status.Problem) {
+	for i, p := range problems {
+		if i == 0 {
+			fmt.Fprintln(w, "\nBRIDGE\tTENANT\tPROBLEM")
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\n", p.Bridge, p.Tenant, p.Cause)
 	}
 }
 

@@ -11,12 +11,16 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
+	"strings"
+	"time"
 
 	cnins "github.com/containernetworking/cni/pkg/ns"
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
 
 	"unnest/internal/cni/hostclient"
 	"unnest/internal/cni/netconf"
@@ -69,6 +73,9 @@ type Attachment struct {
 // host daemon, and calls f. If a link has the name, the pod has its NIC already, which
 // the rollback of this ADD would release.
 func (k Kind) Add(ctx context.Context, c netconf.Base, args *skel.CmdArgs, name string, f func(*Attachment) error) error {
+	if strings.ContainsRune(name, '%') {
+		return types.NewError(types.ErrInvalidEnvironmentVariables, fmt.Sprintf("interface name %q: the kernel would replace %%; use another name", name), "")
+	}
 	// Before the lock, which other attachments may share, and before the namespace is opened, which
 	// the runtime has removed if it has given up.
 	done, err := takeTurn(ctx, addTurn)
@@ -99,8 +106,11 @@ func (k Kind) Add(ctx context.Context, c netconf.Base, args *skel.CmdArgs, name 
 	if c.Log {
 		a.log = os.Stderr
 	}
-	if err := f(a); err != nil {
+	if err := k.remember(c.Name, args.ContainerID, args.IfName); err != nil {
 		return err
+	}
+	if err := f(a); err != nil {
+		return errors.Join(err, k.forget(args.ContainerID, args.IfName))
 	}
 	renew(ctx, c, d)
 	return nil
@@ -143,6 +153,17 @@ func (a *Attachment) Moved(undo func() error, err error) error {
 	return err
 }
 
+// Appear waits until the NIC with a MAC is there. Credentials of another guest, as a cloned VM has,
+// plug it into that one.
+func (a *Attachment) Appear(ctx context.Context, mac net.HardwareAddr, wait time.Duration) (netlink.Link, error) {
+	l, err := podnic.AwaitPlugged(ctx, mac, wait)
+	if errors.Is(err, podnic.ErrNotPlugged) {
+		err = fmt.Errorf("%w, and that this is the guest %s, whose credentials it has: the host has plugged the NIC there",
+			err, a.Daemon.Certificate.Subject.CommonName)
+	}
+	return l, err
+}
+
 // UndoMove undoes the move into the pod, if there was one.
 func (a *Attachment) UndoMove(context.Context) error {
 	if a.undo == nil {
@@ -164,7 +185,7 @@ func (a *Attachment) Release(ctx context.Context) error {
 // command, and moveOut moves the NIC out of the pod, which must not keep it. Pod is
 // nil when its namespace is gone, unknown, or the guest's own. Every part is done
 // whether or not the others fail.
-func (k Kind) Delete(ctx context.Context, c netconf.Base, args *skel.CmdArgs, clean, moveOut func(pod ns.NetNS) error) error {
+func (k Kind) Delete(ctx context.Context, c netconf.Release, args *skel.CmdArgs, clean, moveOut func(pod ns.NetNS) error) error {
 	if done, err := takeTurn(ctx, delTurn); err == nil {
 		defer done()
 	}
@@ -184,20 +205,24 @@ func (k Kind) Delete(ctx context.Context, c netconf.Base, args *skel.CmdArgs, cl
 		return moveOut(pod)
 	}
 	err = clean(pod)
-	d, dialErr := hostclient.Dial(c.Server, c.Credentials)
-	p := k.pendingAt(c, d)
-	if dialErr != nil { // no credentials now
+	d, dialErr := dial(c)
+	p := k.pendingAt(c.Base, d)
+	if dialErr != nil { // no credentials now, or no server
+		fmt.Fprintln(os.Stderr, dialErr)
 		return errors.Join(err, p.record(args.ContainerID, args.IfName), out())
 	}
 	defer d.Close()
-	return errors.Join(err, p.end(ctx, args.ContainerID, args.IfName, out))
+	if err := errors.Join(err, p.end(ctx, args.ContainerID, args.IfName, out)); err != nil {
+		return err
+	}
+	return k.forget(args.ContainerID, args.IfName)
 }
 
 // Collect is the common part of GC: it releases the attachments of the network that
 // are not valid, and retries pending releases. If the runtime did not say which are
-// valid, it only retries.
-func (k Kind) Collect(ctx context.Context, c netconf.Base) error {
-	d, err := hostclient.Dial(c.Server, c.Credentials)
+// valid, it only retries. Spare has added those of other runtimes.
+func (k Kind) Collect(ctx context.Context, c netconf.Release) error {
+	d, err := dial(c)
 	if err != nil {
 		return err
 	}
@@ -211,23 +236,35 @@ func (k Kind) Collect(ctx context.Context, c netconf.Base) error {
 		if _, err := d.GC(ctx, r); err != nil && !hostclient.Unknown(err) {
 			return fmt.Errorf("collect %ss: %w", k.name, err)
 		}
+		if err := k.forgetCollected(c); err != nil {
+			return err
+		}
 	}
-	return k.pendingAt(c, d).retry(ctx)
+	return k.pendingAt(c.Base, d).retry(ctx)
 }
 
-// Status is the common part of STATUS: it asks the host daemon for its status, with
-// allocate also for addresses, and retries pending releases.
-func (k Kind) Status(ctx context.Context, c netconf.Base, allocate bool) (*hostdpb.StatusResponse, error) {
-	d, err := hostclient.Dial(c.Server, c.Credentials)
+// dial prepares the connection to the host daemon of a configuration that may have mistakes.
+func dial(c netconf.Release) (hostclient.Client, error) {
+	if c.ServerError != nil {
+		return hostclient.Client{}, plugin.Invalid(c.ServerError)
+	}
+	return hostclient.Dial(c.Server, c.Credentials)
+}
+
+// Status is the common part of STATUS: it asks the host daemon for its status, for NICs with its
+// own IPAM also for addresses, and retries pending releases.
+func (k Kind) Status(ctx context.Context, stdin []byte) (*hostdpb.StatusResponse, error) {
+	c := netconf.ReadRelease(stdin)
+	d, err := dial(c)
 	if err != nil {
 		return nil, err
 	}
 	defer d.Close()
-	protect(c)
-	s, err := d.Status(ctx, &hostdpb.StatusRequest{Allocate: allocate})
+	protect(c.Base)
+	s, err := d.Status(ctx, &hostdpb.StatusRequest{Allocate: !c.IPAM.Delegated()})
 	if err == nil {
-		_ = k.pendingAt(c, d).retry(ctx) // does not prevent an ADD
-		renew(ctx, c, d)
+		_ = k.pendingAt(c.Base, d).retry(ctx) // does not prevent an ADD
+		renew(ctx, c.Base, d)
 	}
 	return s, err
 }
@@ -256,8 +293,12 @@ func Check(c netconf.Base, args *skel.CmdArgs, inPod func(pod ns.NetNS) error, o
 }
 
 func (k Kind) pendingAt(c netconf.Base, d hostclient.Client) pending {
+	server := anyServer
+	if c.Server.IsValid() {
+		server = c.Server.String()
+	}
 	return pending{
-		dir: k.pending, what: k.name, server: c.Server.String(),
+		dir: k.pending, what: k.name, server: server,
 		release: func(ctx context.Context, container, iface string) error { return k.release(ctx, d, container, iface) },
 	}
 }

@@ -32,9 +32,13 @@ const (
 type pending struct {
 	dir     string // name in StateDir
 	what    string // what is released, for errors
-	server  string // the daemon that gave it
+	server  string // the daemon that gave it, or anyServer
 	release func(ctx context.Context, container, iface string) error
 }
+
+// anyServer is the server of a release whose configuration names none that could be called. Each
+// daemon that the guest reaches is asked: it accepts a release of what it has not given.
+const anyServer = ""
 
 // record is the content of a file.
 type record struct {
@@ -203,7 +207,7 @@ func (p pending) list() ([]record, error) {
 		}
 		r, path := record{}, filepath.Join(p.path(), f.Name())
 		content, err := os.ReadFile(path)
-		if err == nil && json.Unmarshal(content, &r) == nil && p.file(r.Container, r.Interface) == path && r.Server == p.server {
+		if err == nil && json.Unmarshal(content, &r) == nil && p.file(r.Container, r.Interface) == path && (r.Server == p.server || r.Server == anyServer) {
 			all = append(all, r)
 		}
 	}

@@ -43,7 +43,7 @@ func add(ctx context.Context, args *skel.CmdArgs) error {
 		return err
 	}
 	if c.IPAM.Delegated() {
-		if _, err := findIPAM(c); err != nil {
+		if _, err := findIPAM(c.IPAM); err != nil {
 			return err
 		}
 	}
@@ -71,6 +71,7 @@ func (a *addition) steps() (steps []plugin.Step) {
 	if len(a.config.Services) > 0 {
 		steps = append(steps, plugin.Step{Name: "services", Do: a.services, Undo: a.undoServices})
 	}
+	steps = append(steps, plugin.Step{Name: "sources", Do: a.routeBySource, Undo: a.forgetSource}) // also for the routes to services
 	return append(steps, plugin.Step{Name: "announce", Do: a.announce}, plugin.Step{Name: "print", Do: a.print})
 }
 
@@ -84,7 +85,7 @@ func (a *addition) lease(ctx context.Context) (err error) {
 	return err
 }
 
-func (a *addition) unlease(ctx context.Context) error { return release(ctx, a.config, a.CmdArgs) }
+func (a *addition) unlease(ctx context.Context) error { return release(ctx, a.config.IPAM, a.CmdArgs) }
 
 // attach asks the host daemon for the NIC and, with its IPAM, for addresses.
 func (a *addition) attach(ctx context.Context) error {
@@ -171,7 +172,7 @@ func (a *addition) appear(ctx context.Context) error {
 		mac = trunk
 	}
 	var err error
-	if a.link, err = podnic.AwaitPlugged(ctx, mac, a.config.Wait); err != nil {
+	if a.link, err = a.Appear(ctx, mac, a.config.Wait); err != nil {
 		return err
 	}
 	a.eth = types100.Interface{Name: a.IfName, Mac: a.mac.String(), Sandbox: a.Netns}
@@ -217,12 +218,28 @@ func (a *addition) configure(context.Context) error {
 			return err
 		}
 		a.eth.Mtu = l.Attrs().MTU
+		if err := podnic.CheckAddresses(a.IfName, plain(a.result.IPs)); err != nil {
+			return plugin.Invalid(err)
+		}
 		return configure(l, a.result)
 	})
 }
 
+// routeBySource makes the pod answer by the NIC that has the address, also if it has others.
+func (a *addition) routeBySource(context.Context) error {
+	var gateways []netip.Addr
+	for _, ip := range a.result.IPs {
+		if gw, ok := netip.AddrFromSlice(ip.Gateway); ok {
+			gateways = append(gateways, gw.Unmap())
+		}
+	}
+	return a.Pod.Do(func(ns.NetNS) error { return podnic.RouteBySource(a.IfName, gateways) })
+}
+
+func (a *addition) forgetSource(context.Context) error { return podnic.ForgetSource(a.Pod, a.IfName) }
+
 func pathOf(c netconf.BrFusion, args *skel.CmdArgs, ips []*types100.IPConfig, mtu int) servicepath.Path {
-	return servicepath.Path{Owner: owner(c, args), Addresses: plain(ips), Ranges: c.Services, MTU: mtu}
+	return servicepath.Path{Owner: owner(c.Name, args), Addresses: plain(ips), Ranges: c.Services, MTU: mtu}
 }
 
 // services makes the service path, and adds its ends to the result, which does not
@@ -249,7 +266,7 @@ func interfaceOf(a *netlink.LinkAttrs, sandbox string) *types100.Interface {
 }
 
 func (a *addition) undoServices(context.Context) error {
-	return servicepath.Del(owner(a.config, a.CmdArgs), a.Pod)
+	return servicepath.Del(owner(a.config.Name, a.CmdArgs), a.Pod)
 }
 
 func (a *addition) announce(ctx context.Context) error {

@@ -21,6 +21,7 @@
 package brfusion
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -46,25 +47,23 @@ func parse(args *skel.CmdArgs) (netconf.BrFusion, error) {
 	return c, plugin.ConfigError(err)
 }
 
-func owner(c netconf.BrFusion, args *skel.CmdArgs) servicepath.Owner {
-	return servicepath.Owner{Network: c.Name, Container: args.ContainerID, Interface: args.IfName}
+func owner(network string, args *skel.CmdArgs) servicepath.Owner {
+	return servicepath.Owner{Network: network, Container: args.ContainerID, Interface: args.IfName}
 }
 
 // protocol is the version of the host daemon's protocol that the newer keys of the
 // configuration need.
 const protocol = 2
 
-// status is the command STATUS: can an ADD succeed?
+// status is the command STATUS: can an ADD succeed? It retries pending releases also if the
+// configuration has a mistake.
 func status(ctx context.Context, args *skel.CmdArgs) error {
-	c, err := parse(args)
-	if err != nil {
-		return err
+	s, err := attachment.NIC.Status(ctx, args.StdinData)
+	c, configErr := parse(args)
+	if configErr == nil {
+		configErr = plugin.ConfigError(c.CheckKeys())
 	}
-	if err := plugin.ConfigError(c.CheckKeys()); err != nil {
-		return err
-	}
-	s, err := attachment.NIC.Status(ctx, c.Base, !c.IPAM.Delegated())
-	if err != nil {
+	if err := cmp.Or(configErr, err); err != nil {
 		return err
 	}
 	if s.GetLimited() != "" {
@@ -73,7 +72,7 @@ func status(ctx context.Context, args *skel.CmdArgs) error {
 	if err := supports(c, s); err != nil {
 		return err
 	}
-	return delegate(ctx, c, args, "get status of", invoke.DelegateStatus)
+	return delegate(ctx, c.IPAM, args, "get status of", invoke.DelegateStatus)
 }
 
 // supports reports keys of the configuration that a daemon with an older protocol

@@ -61,7 +61,7 @@ func check(ctx context.Context, args *skel.CmdArgs) error {
 	if err := attachment.Check(c.Base, args, inPod, onHost); err != nil {
 		return err
 	}
-	return delegate(ctx, c, args, "check address of", invoke.DelegateCheck)
+	return delegate(ctx, c.IPAM, args, "check address of", invoke.DelegateCheck)
 }
 
 // expect finds the interface by its name and the pod's namespace.

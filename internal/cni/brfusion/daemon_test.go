@@ -39,6 +39,7 @@ type fakeDaemon struct {
 	noCarrier bool // the host's end of the NIC stays down
 	detaches  int
 	services  []string // the service addresses that it gives
+	onlyOne   bool     // DetachNIC removes one NIC, not all
 }
 
 // start serves, at the same address as before.
@@ -108,12 +109,15 @@ func (d *fakeDaemon) grant(r *hostdpb.AttachNICRequest, answer *hostdpb.AttachNI
 		nic.ServiceAddresses = d.services
 	}
 	if r.GetAllocate() {
+		nic.Addresses = []string{fmt.Sprintf("10.201.0.%d/16", d.firstHost()), fmt.Sprintf("fd00:201::%d/64", d.firstHost())}
 		answer.Addresses = []*hostdpb.Address{
-			{Address: "10.201.0.50/16", Gateway: "10.201.0.1"}, {Address: "fd00:201::50/64", Gateway: "fd00:201::1"},
+			{Address: nic.Addresses[0], Gateway: "10.201.0.1"}, {Address: nic.Addresses[1], Gateway: "fd00:201::1"},
 		}
-		nic.Addresses = []string{"10.201.0.50/16", "fd00:201::50/64"}
 	}
 }
+
+// firstHost is the last part of the addresses of the NIC: 50 if the pod has no other.
+func (d *fakeDaemon) firstHost() int { return 50 + len(d.nics) }
 
 func (d *fakeDaemon) plug(nic *hostdpb.NIC) error {
 	mac, err := net.ParseMAC(nic.GetMac())
@@ -147,7 +151,11 @@ func (d *fakeDaemon) DetachNIC(_ context.Context, r *hostdpb.DetachNICRequest) (
 	key := r.GetContainerId() + " " + r.GetInterface()
 	if nic := d.nics[key]; nic != nil {
 		delete(d.nics, key)
-		d.unplug()
+		if d.onlyOne {
+			d.unplugOne(nic)
+		} else {
+			d.unplug()
+		}
 	}
 	return &hostdpb.DetachNICResponse{}, nil
 }
@@ -186,7 +194,18 @@ func (d *fakeDaemon) GC(ctx context.Context, r *hostdpb.GCRequest) (*hostdpb.GCR
 	return &hostdpb.GCResponse{}, nil
 }
 
-// unplug removes all NICs: no test has two.
+// unplugOne removes one NIC.
+func (d *fakeDaemon) unplugOne(nic *hostdpb.NIC) {
+	_ = d.lab.Host.Do(func(ns.NetNS) error {
+		tap, err := netlink.LinkByName("tap" + nic.GetMac()[len(nic.GetMac())-1:])
+		if err == nil {
+			err = netlink.LinkDel(tap)
+		}
+		return err
+	})
+}
+
+// unplug removes all NICs.
 func (d *fakeDaemon) unplug() {
 	_ = d.lab.Host.Do(func(ns.NetNS) error {
 		links, err := netlink.LinkList()

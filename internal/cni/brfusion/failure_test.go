@@ -78,7 +78,7 @@ func TestAddThatFailsLeavesNothing(t *testing.T) {
 			"host daemon does not support bandwidth; update", nil},
 
 		{"appear", func(l *lab) { l.daemon.onAttach = func(*hostdpb.AttachNICRequest) error { return nil } },
-			with("wait", "300ms"), 11, "appear: wait for NIC 02:00:00:00:00:01: not found within 300ms; check that", nil},
+			with("wait", "300ms"), 11, "appear: wait for NIC 02:00:00:00:00:01: not found within 300ms; check that the guest's kernel has hot-plug (pciehp or acpiphp) and virtio_net, and that this is the guest node1, whose credentials it has", nil},
 		{"trunk does not appear", func(l *lab) { l.daemon.onAttach = func(*hostdpb.AttachNICRequest) error { return nil } },
 			func(c map[string]any) { c["mode"], c["wait"] = "trunk", "300ms" }, 11, "appear: wait for NIC 02:00:00:00:00:01", nil},
 

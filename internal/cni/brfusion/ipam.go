@@ -26,10 +26,10 @@ import (
 const ipamTime = 30 * time.Second
 
 // findIPAM returns the path of the IPAM plugin.
-func findIPAM(c netconf.BrFusion) (string, error) {
-	path, err := invoke.FindInPath(c.IPAM.Type, filepath.SplitList(os.Getenv("CNI_PATH")))
+func findIPAM(ipam netconf.IPAM) (string, error) {
+	path, err := invoke.FindInPath(ipam.Type, filepath.SplitList(os.Getenv("CNI_PATH")))
 	if err != nil {
-		return "", plugin.Invalid(fmt.Errorf("ipam.type %q: %w", c.IPAM.Type, err))
+		return "", plugin.Invalid(fmt.Errorf("ipam.type %q: %w", ipam.Type, err))
 	}
 	return path, nil
 }
@@ -83,44 +83,53 @@ func exchange(ips []*types100.IPConfig, requested []netip.Prefix) ([]*types100.I
 	}
 	for _, want := range requested {
 		if !slices.Contains(plain(all), want.Addr()) {
-			return nil, fmt.Errorf("get address %s from the host daemon: want an address, and if any the prefix length, of the subnets of %s; request another, or none",
-				want.Addr(), strings.Join(prefixed(ips), ", "))
+			return nil, fmt.Errorf("get address %s from the host daemon: want an address, and if any the prefix length, of %s; request another, or none",
+				want.Addr(), strings.Join(subnets(ips), ", "))
 		}
 	}
 	return all, nil
 }
 
+// subnets are those of the addresses.
+func subnets(ips []*types100.IPConfig) (all []string) {
+	for _, ip := range ips {
+		n := net.IPNet{IP: ip.Address.IP.Mask(ip.Address.Mask), Mask: ip.Address.Mask}
+		all = append(all, n.String())
+	}
+	return all
+}
+
 // release releases the IPAM plugin's addresses. The daemon's are released with the
 // NIC.
-func release(ctx context.Context, c netconf.BrFusion, args *skel.CmdArgs) error {
-	return delegate(ctx, c, args, "release address of", invoke.DelegateDel)
+func release(ctx context.Context, ipam netconf.IPAM, args *skel.CmdArgs) error {
+	return delegate(ctx, ipam, args, "release address of", invoke.DelegateDel)
 }
 
 // delegate passes a command on to the IPAM plugin, if there is one.
-func delegate(ctx context.Context, c netconf.BrFusion, args *skel.CmdArgs, do string,
+func delegate(ctx context.Context, ipam netconf.IPAM, args *skel.CmdArgs, do string,
 	call func(context.Context, string, []byte, invoke.Exec) error,
 ) error {
-	if !c.IPAM.Delegated() {
+	if !ipam.Delegated() {
 		return nil
 	}
-	if _, err := findIPAM(c); err != nil {
+	if _, err := findIPAM(ipam); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, ipamTime)
 	defer cancel()
-	if err := call(ctx, c.IPAM.Type, args.StdinData, nil); err != nil {
-		return fmt.Errorf("%s %s: %w", do, c.IPAM.Type, err)
+	if err := call(ctx, ipam.Type, args.StdinData, nil); err != nil {
+		return fmt.Errorf("%s %s: %w", do, ipam.Type, err)
 	}
 	return nil
 }
 
 // collect passes GC on to the IPAM plugin if that supports the version. A plugin
 // without GC has had a DEL for every attachment.
-func collect(ctx context.Context, c netconf.BrFusion, args *skel.CmdArgs) error {
+func collect(ctx context.Context, c netconf.Release, args *skel.CmdArgs) error {
 	if !c.IPAM.Delegated() {
 		return nil
 	}
-	path, err := findIPAM(c)
+	path, err := findIPAM(c.IPAM)
 	if err != nil {
 		return err
 	}
@@ -133,7 +142,11 @@ func collect(ctx context.Context, c netconf.BrFusion, args *skel.CmdArgs) error 
 	if !slices.Contains(info.SupportedVersions(), c.CNIVersion) {
 		return nil
 	}
-	return delegate(ctx, c, args, "collect addresses of", invoke.DelegateGC)
+	spared := *args
+	if spared.StdinData, err = c.WithValid(args.StdinData); err != nil {
+		return err
+	}
+	return delegate(ctx, c.IPAM, &spared, "collect addresses of", invoke.DelegateGC)
 }
 
 // granted is the result with the daemon's addresses and the configuration's routes.

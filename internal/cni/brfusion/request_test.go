@@ -133,7 +133,7 @@ func TestRequestedAddressThatIsRefused(t *testing.T) {
 		want string
 	}{
 		{"another's", taken, hostd, "10.201.0.9", 7, "attach: host daemon: address 10.201.0.9 is held by node2"},
-		{"another subnet's", func(*lab) {}, hostd, "10.202.0.9", 7, "get address 10.202.0.9 from the host daemon: want an address, and if any the prefix length, of the subnets of 10.201.0.50/16, fd00:201::50/64; "},
+		{"another subnet's", func(*lab) {}, hostd, "10.202.0.9", 7, "get address 10.202.0.9 from the host daemon: want an address, and if any the prefix length, of 10.201.0.0/16, fd00:201::/64; "},
 		{"another length", func(*lab) {}, hostd, "10.201.0.9/24", 7, "get address 10.201.0.9 from the host daemon: want an address, "},
 		{"plugin that ignores it", ignores, ipam("type", "some"), "10.201.0.9", 7, "lease: get address 10.201.0.9 from some: it ignores the request and chose 10.201.0.7/16; remove"},
 		{"outside of host-local's range", func(*lab) {}, with("mtu", 0), "10.201.0.9", 999, "host-local"},

@@ -6,6 +6,7 @@ package hostclient
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -58,6 +59,10 @@ func Dial(server netip.AddrPort, dir string) (Client, error) {
 	if err != nil {
 		return Client{}, types.NewError(types.ErrInvalidNetworkConfig, err.Error(), "")
 	}
+	return dialWith(server, config)
+}
+
+func dialWith(server netip.AddrPort, config *tls.Config) (Client, error) {
 	conn, err := grpc.NewClient(server.String(),
 		grpc.WithTransportCredentials(credentials.NewTLS(config)),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectTime}),
@@ -111,7 +116,11 @@ type Refusal struct {
 
 func (r *Refusal) Error() string {
 	fix := ""
-	if !r.Reached && !r.Expired {
+	switch text := r.Status.Message(); {
+	case r.Reached || r.Expired:
+	case strings.Contains(text, "x509: certificate has expired or is not yet valid"): // package crypto/x509 then names both times
+		fix = "; the clock of this guest differs from the host's: set it"
+	default:
 		fix = "; check that unnest hostd runs on the host and listens at the configured server address"
 	}
 	return fmt.Sprintf("host daemon: %s (%s)%s", r.Status.Message(), r.Status.Code(), fix)

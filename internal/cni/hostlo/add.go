@@ -51,13 +51,14 @@ func add(ctx context.Context, args *skel.CmdArgs) error {
 	if c.Segment.Name == "" {
 		return passOn(c)
 	}
-	return attachment.Endpoint.Add(ctx, c.Base, args, nameIn(c, args), func(at *attachment.Attachment) error {
+	name := nameIn(c.PrevResult != nil, c.Interface, args)
+	return attachment.Endpoint.Add(ctx, c.Base, args, name, func(at *attachment.Attachment) error {
 		if _, err := loopback.Membership(at.Pod); err == nil {
 			return fmt.Errorf("check lo in %s: %w", args.Netns, errInSegment)
 		} else if !errors.Is(err, loopback.ErrNotJoined) {
 			return fmt.Errorf("check lo in %s: %w", args.Netns, err)
 		}
-		a := &addition{Attachment: at, config: c, name: nameIn(c, args)}
+		a := &addition{Attachment: at, config: c, name: name}
 		return a.Run(ctx, a.steps(), func() slog.Attr {
 			return slog.Group("", slog.String("segment", c.Segment.Name), slog.Int("fraction", int(a.endpoint.fraction)))
 		})
@@ -93,7 +94,7 @@ func (a *addition) join(ctx context.Context) (err error) {
 
 // appear waits for the NIC and marks it as the attachment's.
 func (a *addition) appear(ctx context.Context) (err error) {
-	if a.nic, err = podnic.AwaitPlugged(ctx, a.endpoint.mac, a.config.Wait); err != nil {
+	if a.nic, err = a.Appear(ctx, a.endpoint.mac, a.config.Wait); err != nil {
 		return err
 	}
 	want, have := alias(a.CmdArgs), a.nic.Attrs().Alias

@@ -294,3 +294,24 @@ func TestNewNamespaceOfSameContainer(t *testing.T) {
 	l.Pod = l.web
 	l.wantNothing()
 }
+
+// A mistake that has come into the configuration after the ADD keeps no endpoint.
+func TestDelWithMistake(t *testing.T) {
+	for name, edit := range map[string]func(map[string]any){
+		"key is missing":      without("key"),
+		"mode":                with("mode", "multicast"),
+		"name of the segment": with("segment", 7),
+		"interface":           with("interface", "a/b"),
+		"wait":                with("wait", "soon"),
+		"prevResult":          with("prevResult", "none"),
+		"annotations":         with("runtimeConfig", map[string]any{"io.kubernetes.cri.pod-annotations": 1}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			l.Add(l.config())
+			l.Succeeds("DEL", l.config(edit), "CNI_ARGS=no pair")
+			l.wantAlone(l.Pod)
+			l.wantNothing()
+		})
+	}
+}

@@ -8,24 +8,23 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"unnest/internal/cni/attachment"
+	"unnest/internal/cni/netconf"
 	"unnest/internal/cni/podnic"
 )
 
 // del is the command DEL. It needs neither the pod's network namespace nor prevResult
-// nor the segment's name.
+// nor the segment's name, and of the configuration only what netconf.Release has.
 func del(ctx context.Context, args *skel.CmdArgs) error {
-	c, err := parse(args)
-	if err != nil {
-		return err
-	}
+	c := netconf.ReadRelease(args.StdinData)
+	name := nameIn(c.Chained, c.Interface, args)
 	var nic netlink.Link
 	clean := func(pod ns.NetNS) (err error) {
 		if pod != nil {
-			nic, err = disconnect(pod, args, nameIn(c, args))
+			nic, err = disconnect(pod, args, name)
 		}
 		return err
 	}
-	return attachment.Endpoint.Delete(ctx, c.Base, args, clean, func(pod ns.NetNS) error {
+	return attachment.Endpoint.Delete(ctx, c, args, clean, func(pod ns.NetNS) error {
 		if nic == nil {
 			return nil
 		}

@@ -70,21 +70,22 @@ func parse(args *skel.CmdArgs) (netconf.Hostlo, error) {
 }
 
 // nameIn is the endpoint's name in the pod: the requested one, unless an earlier
-// plugin of the chain has made that interface.
-func nameIn(c netconf.Hostlo, args *skel.CmdArgs) string {
-	if c.PrevResult == nil {
+// plugin of the chain has made that interface: then name, the configuration's.
+func nameIn(chained bool, name string, args *skel.CmdArgs) string {
+	if !chained {
 		return args.IfName
 	}
-	return c.Interface
+	return name
 }
 
 // gc is the command GC.
 func gc(ctx context.Context, args *skel.CmdArgs) error {
-	c, err := parse(args)
-	if err != nil {
-		return err
+	c := netconf.ReadRelease(args.StdinData)
+	err := plugin.ConfigError(c.ReadValid(args.StdinData))
+	if spareErr := attachment.Endpoint.Spare(&c); spareErr != nil {
+		return errors.Join(err, spareErr)
 	}
-	return attachment.Endpoint.Collect(ctx, c.Base)
+	return errors.Join(err, attachment.Endpoint.Collect(ctx, c))
 }
 
 // protocol is the version of the host daemon's protocol that has segments.
@@ -93,15 +94,14 @@ const protocol = 3
 // status is the command STATUS: can a pod become a fraction of a segment? That no slot
 // is free is an error only for a network in which every pod needs one.
 func status(ctx context.Context, args *skel.CmdArgs) error {
-	c, err := parse(args)
-	if err != nil {
-		return err
+	s, err := attachment.Endpoint.Status(ctx, args.StdinData)
+	c, configErr := parse(args)
+	if configErr == nil {
+		configErr = cmp.Or(plugin.ConfigError(c.CheckKeys()), probe())
 	}
-	if err := cmp.Or(plugin.ConfigError(c.CheckKeys()), probe()); err != nil {
-		return err
-	}
-	s, err := attachment.Endpoint.Status(ctx, c.Base, false)
 	switch {
+	case configErr != nil:
+		return configErr
 	case err != nil:
 		return err
 	case s.GetProtocol() < protocol:

@@ -143,7 +143,7 @@ func (i *IPAM) complete() error {
 		return nil
 	}
 	if err := json.Unmarshal(i.RawRoutes, &i.Routes); err != nil {
-		return fmt.Errorf("ipam.routes: %w", err)
+		return fmt.Errorf("ipam.routes: %w", inWords(err))
 	}
 	for n, r := range i.Routes {
 		if r.Dst.IP == nil {

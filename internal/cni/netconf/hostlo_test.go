@@ -16,7 +16,7 @@ func TestHostloDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.Server.String() != "10.200.0.1:7443" || c.Credentials != DefaultCredentials || c.Wait != DefaultWait || c.Log ||
-		c.Segment != (Segment{}) || c.Interface != "hostlo0" || c.PrevResult != nil || c.Complete {
+		c.Segment != (Segment{}) || c.Interface != "hostlo0" || c.PrevResult != nil {
 		t.Errorf("got %+v", c)
 	}
 }

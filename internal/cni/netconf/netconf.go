@@ -36,19 +36,14 @@ const (
 //	"wait"         how long the NIC may take to appear, "30s" by default, at most "2m"
 //	"log"          true: one line per ADD with the duration of each step, to stderr
 type Base struct {
-	types.PluginConf
-	Server      netip.AddrPort `json:"-"`
-	Credentials string         `json:"credentials"`
-	Wait        time.Duration  `json:"-"`
-	Log         bool           `json:"log"`
-
-	// Complete means that ValidAttachments are all valid attachments. Otherwise the
-	// runtime has not said which are valid.
-	Complete bool `json:"-"`
+	types.PluginConf                // ValidAttachments are read by Release only
+	Server           netip.AddrPort `json:"-"`
+	Credentials      string         `json:"credentials"`
+	Wait             time.Duration  `json:"-"`
+	Log              bool           `json:"log"`
 
 	RawServer  string                     `json:"server"`
 	RawWait    string                     `json:"wait"`
-	RawValid   json.RawMessage            `json:"cni.dev/valid-attachments"`
 	RawRuntime map[string]json.RawMessage `json:"runtimeConfig"` // by capability
 	RawArgs    json.RawMessage            `json:"args"`
 
@@ -89,7 +84,7 @@ func (b *Base) RequirePrevious() (*types100.Result, error) {
 // ErrDecode when the input is not JSON of c's types.
 func parse(stdin []byte, c any, b *Base, complete func() error) error {
 	if err := cmp.Or(json.Unmarshal(stdin, c), json.Unmarshal(stdin, &b.keys)); err != nil {
-		return fmt.Errorf("%w: %w", ErrDecode, err)
+		return fmt.Errorf("%w: %w", ErrDecode, inWords(err))
 	}
 	if err := b.complete(); err != nil {
 		return fmt.Errorf("%w: %w", errConfiguration, err)
@@ -97,18 +92,21 @@ func parse(stdin []byte, c any, b *Base, complete func() error) error {
 	if err := complete(); err != nil {
 		return err
 	}
-	return b.readAttachments()
+	return b.readPrevious()
+}
+
+func (b *Base) readPrevious() error {
+	if err := version.ParsePrevResult(&b.PluginConf); err != nil {
+		return fmt.Errorf("%w: prevResult: %w", errConfiguration, inWords(err))
+	}
+	return nil
 }
 
 func (b *Base) complete() error {
-	var err error
-	b.Server, err = netip.ParseAddrPort(b.RawServer)
-	switch {
-	case b.RawServer == "":
-		return fmt.Errorf("server is missing: want the host daemon's ADDRESS:PORT, such as %q", "10.200.0.1:7443")
-	case err != nil || b.Server.Port() == 0 || b.Server.Addr().IsUnspecified():
-		return fmt.Errorf("server %q: want IP-ADDRESS:PORT, such as %q", b.RawServer, "10.200.0.1:7443")
+	if err := b.readServer(); err != nil {
+		return err
 	}
+	var err error
 	b.Wait = DefaultWait
 	if b.RawWait != "" {
 		if b.Wait, err = time.ParseDuration(b.RawWait); err != nil || b.Wait <= 0 || b.Wait > MaxWait {
@@ -124,18 +122,15 @@ func (b *Base) complete() error {
 	return nil
 }
 
-// readAttachments reads prevResult and the valid attachments. Complete distinguishes
-// a missing list from an empty one, which runtimes also write as null.
-func (b *Base) readAttachments() error {
-	if b.RawValid != nil {
-		b.Complete = true
-		if err := json.Unmarshal(b.RawValid, &b.ValidAttachments); err != nil {
-			return fmt.Errorf("%w: cni.dev/valid-attachments: %w", ErrDecode, err)
-		}
+func (b *Base) readServer() error {
+	server, err := netip.ParseAddrPort(b.RawServer)
+	switch {
+	case b.RawServer == "":
+		return fmt.Errorf("server is missing: want the host daemon's ADDRESS:PORT, such as %q", "10.200.0.1:7443")
+	case err != nil || server.Port() == 0 || server.Addr().IsUnspecified():
+		return fmt.Errorf("server %q: want IP-ADDRESS:PORT, such as %q", b.RawServer, "10.200.0.1:7443")
 	}
-	if err := version.ParsePrevResult(&b.PluginConf); err != nil {
-		return fmt.Errorf("%w: prevResult: %w", errConfiguration, err)
-	}
+	b.Server = server
 	return nil
 }
 
@@ -146,13 +141,14 @@ func (b *Base) capability(name string, into any) error {
 		return nil
 	}
 	if err := json.Unmarshal(raw, into); err != nil {
-		return fmt.Errorf("%w: runtimeConfig.%s: %w", ErrDecode, name, err)
+		return fmt.Errorf("%w: runtimeConfig.%s: %w", ErrDecode, name, inWords(err))
 	}
 	return nil
 }
 
-// isInterfaceName follows the kernel (dev_valid_name in net/core/dev.c).
+// isInterfaceName follows the kernel (dev_valid_name in net/core/dev.c). A name with % is a pattern
+// there, which stands for any free name.
 func isInterfaceName(s string) bool {
 	return s != "" && len(s) <= 15 && s != "." && s != ".." &&
-		!strings.ContainsFunc(s, func(r rune) bool { return r == '/' || r == ':' || unicode.IsSpace(r) })
+		!strings.ContainsFunc(s, func(r rune) bool { return r == '/' || r == ':' || r == '%' || unicode.IsSpace(r) })
 }

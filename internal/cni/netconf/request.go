@@ -61,7 +61,7 @@ func checkSections(sections ...section) error {
 			continue
 		}
 		if err := json.Unmarshal(s.raw, &values); err != nil {
-			return fmt.Errorf("%w: %s: %w", ErrDecode, strings.TrimSuffix(s.prefix, "."), err)
+			return fmt.Errorf("%w: %s: %w", ErrDecode, strings.TrimSuffix(s.prefix, "."), inWords(err))
 		}
 		if err := checkKeys(s.prefix, values, s.known); err != nil {
 			return err
@@ -121,7 +121,7 @@ func (b *Base) podRequests(args string) (all []request, err error) {
 	}
 	if b.RawArgs != nil {
 		if err := json.Unmarshal(b.RawArgs, &optional); err != nil {
-			return nil, fmt.Errorf("%w: args: %w", ErrDecode, err)
+			return nil, fmt.Errorf("%w: args: %w", ErrDecode, inWords(err))
 		}
 	}
 	add := func(what, source string, values ...string) {

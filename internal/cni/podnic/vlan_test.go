@@ -247,3 +247,20 @@ func awaitVLANFree(trunk netlink.Link, vlan int) func() error {
 		return err
 	}
 }
+
+// A VLAN of the trunk next to a NIC.
+func TestRouteBySourceOfVLAN(t *testing.T) {
+	overlapping(t, func() error {
+		if err := addressed("trunk", 2); err != nil {
+			return err
+		}
+		trunk, err := netlink.LinkByName("trunk")
+		if err != nil {
+			return err
+		}
+		a := netlink.NewLinkAttrs()
+		a.Name, a.ParentIndex = "net1", trunk.Attrs().Index
+		vlan := &netlink.Vlan{LinkAttrs: a, VlanId: 100}
+		return errors.Join(netlink.LinkAdd(vlan), netlink.LinkSetUp(vlan))
+	})
+}

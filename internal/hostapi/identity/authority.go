@@ -25,7 +25,7 @@ const (
 	// certificate. The key of the latter never leaves the daemon's memory.
 	LabValidity = 10 * 365 * 24 * time.Hour
 	// clockSkew is how far a guest's clock may be behind the host's.
-	clockSkew = time.Hour
+	clockSkew = 24 * time.Hour
 	// PolicyValidity is how long the certificate of a policy client is valid, which runs on
 	// a host and is not renewed by itself.
 	PolicyValidity = 365 * 24 * time.Hour

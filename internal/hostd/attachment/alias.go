@@ -36,6 +36,10 @@ func Alias(k Key, r Record) string {
 	case r.IsZero():
 		return alias
 	}
+	if full := alias + " " + r.text(true); r.Since == 0 || len(full) <= MaxAlias {
+		return full
+	}
+	r.Since = 0 // the operator can do without
 	return alias + " " + r.text(true)
 }
 
@@ -102,6 +106,7 @@ func (r Record) text(full bool) string {
 	for _, a := range r.Services {
 		field("v", a.String(), true)
 	}
+	field("t", strconv.FormatInt(r.Since, 36), r.Since != 0)
 	if r.DHCP {
 		field("d", "1", true)
 	}
@@ -120,6 +125,8 @@ func parseRecord(text string) (r Record, err error) {
 		switch name {
 		case "n":
 			r.Network = value
+		case "t":
+			r.Since, err = strconv.ParseInt(value, 36, 64)
 		case "b":
 			r.Bridge = value
 		case "m":

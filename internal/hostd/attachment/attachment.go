@@ -74,6 +74,7 @@ func printable(s string) bool {
 // Record is how an attachment is set up. The zero Record says nothing.
 type Record struct {
 	Network string // name of the CNI network
+	Since   int64  // of a NIC: when it was first attached, in seconds of Unix; 0: not known
 
 	// Of a NIC.
 	Bridge    string

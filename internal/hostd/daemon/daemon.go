@@ -85,7 +85,8 @@ type daemon struct {
 	api         *api.Handler
 	stopping    atomic.Bool
 
-	networks atomic.Pointer[bridge.Filter] // nil: none is needed yet
+	networks atomic.Pointer[bridge.Filter]    // nil: none is needed yet
+	problems atomic.Pointer[[]status.Problem] // of forwarding, as last found; nil: not looked yet
 
 	recovering sync.Mutex // held by recoverLeft
 
@@ -178,6 +179,7 @@ func (d *daemon) serve(ctx context.Context, listener net.Listener, tlsConfig *tl
 	if t := d.host.Ports.Policies.Filter(); t != nil { // likewise
 		running.Go(func() { d.watchFilter(ctx, metrics.Isolation, t.Watch) })
 	}
+	running.Go(func() { d.watchForwarding(ctx) })
 	running.Go(func() { d.followChanges(ctx) })
 	running.Go(func() { d.host.Ports.FollowLinks(ctx) })
 	running.Go(func() { d.host.Ports.LoadChecksums() }) // ahead: who needs it says why it fails

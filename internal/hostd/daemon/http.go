@@ -22,6 +22,7 @@ import (
 //	/status                   status.Status, as JSON; over TCP without guests, tenants and segments
 //	/metrics                  for Prometheus
 //	POST /connections/check   ends connections whose certificates were revoked; not over TCP
+//	POST /nics/detach         takes a NIC from its pod: status.Detachment, as JSON; not over TCP
 func (d *daemon) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -47,6 +48,7 @@ func (d *daemon) handler() http.Handler {
 		d.api.CloseRefused()
 		w.WriteHeader(http.StatusNoContent)
 	})
+	mux.HandleFunc("POST /nics/detach", d.serveDetach)
 	mux.Handle("GET /metrics", d.metrics.Handler())
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if d.host.Panics.Contain(r.URL.Path, func() error { mux.ServeHTTP(w, r); return nil }) != nil {

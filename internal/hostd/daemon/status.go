@@ -5,9 +5,11 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"unnest/internal/hostd/api"
+	"unnest/internal/hostd/contain"
 	"unnest/internal/hostd/guestrun"
 	"unnest/internal/hostd/status"
 )
@@ -27,10 +29,19 @@ func (r reporter) Status(ctx context.Context) (s status.Status) {
 
 func (d *daemon) status(ctx context.Context) status.Status {
 	s := status.Status{Version: d.config.Build.Version, Revision: d.config.Build.Revision, Protocol: api.Protocol, Since: d.since, Listen: d.address(), Configuration: d.configuration()}
-	for _, g := range d.all() {
-		described := guestStatus(ctx, g)
+	guests := d.all()
+	s.Guests = make([]status.Guest, len(guests))
+	var asking sync.WaitGroup
+	for i, g := range guests { // at once, as each may take its time
+		asking.Go(func() {
+			s.Guests[i] = status.Guest{Name: g.Record.Name, Tenant: g.Tenant.Name, Error: contain.ErrPanic.Error()}
+			_ = d.host.Panics.Contain("status of guest "+g.Record.Name, func() error { s.Guests[i] = guestStatus(ctx, g); return nil })
+		})
+	}
+	asking.Wait()
+	for i, g := range guests {
+		described := &s.Guests[i]
 		described.Certificates, described.CertificateExpires = d.credentials.DescribeCertificates(g.Record)
-		s.Guests = append(s.Guests, described)
 	}
 	s.Segments = d.host.Segments.Status()
 	for _, t := range d.allTenants() {
@@ -46,6 +57,9 @@ func (d *daemon) status(ctx context.Context) status.Status {
 	var err error
 	if s.Unguarded, err = d.unguarded(); err != nil {
 		d.config.Logger.Warn("look for unguarded ports", "error", err)
+	}
+	if p := d.problems.Load(); p != nil {
+		s.Problems = *p
 	}
 	slices.SortFunc(s.Tenants, func(a, b status.Tenant) int { return strings.Compare(a.Name, b.Name) })
 	return s

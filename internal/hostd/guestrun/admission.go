@@ -1,11 +1,13 @@
 package guestrun
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"time"
 
 	"unnest/internal/hostapi/hostdpb"
 	"unnest/internal/hostapi/segment"
@@ -49,6 +51,7 @@ func (n *nics) attach(ctx context.Context, w WantedNIC, answer func(Attached, er
 		w.Record.Addresses = append(w.Record.Addresses, a.Prefix)
 	}
 	record := n.withAddresses(w.Key, w.Record)
+	record.Since = n.since(w.Key)
 	if err == nil && w.Services {
 		record.Services, err = n.admitServices(w.Key, record)
 	}
@@ -106,6 +109,17 @@ func (n *nics) admitServices(key attachment.Key, r attachment.Record) (chosen []
 		return nil, nil
 	}
 	return r.Services, nil
+}
+
+// since returns when an attachment was first made: now if it is new.
+func (n *nics) since(key attachment.Key) int64 {
+	since := n.trunk.ports[key].record.Since
+	for _, s := range n.state.Slots() {
+		if s.Key == key {
+			since = s.Record.Since
+		}
+	}
+	return cmp.Or(since, time.Now().Unix())
 }
 
 // withAddresses returns a record with the addresses that key has, if it has none itself.

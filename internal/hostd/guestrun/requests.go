@@ -34,6 +34,12 @@ func (g *Guest) Detach(ctx context.Context, key attachment.Key) (vlan bool, err 
 	return request(ctx, g, func(ctx context.Context, answer func(bool, error)) { g.nics.detach(ctx, key, answer) })
 }
 
+// Take takes an attachment's NIC or endpoint away for the operator: it says nothing of the guest's system.
+func (g *Guest) Take(ctx context.Context, key attachment.Key) error {
+	_, err := call(ctx, g, func(ctx context.Context, answer func(bool, error)) { g.nics.detach(ctx, key, answer) })
+	return err
+}
+
 // List describes the guest's NICs and VLANs.
 func (g *Guest) List(ctx context.Context) ([]*hostdpb.NIC, error) {
 	return request(ctx, g, func(_ context.Context, answer func([]*hostdpb.NIC, error)) { answer(g.nics.list(), nil) })

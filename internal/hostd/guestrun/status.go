@@ -3,10 +3,28 @@ package guestrun
 import (
 	"slices"
 	"strings"
+	"time"
+
+	"unnest/internal/hostapi/hostdpb"
 	"unnest/internal/hostd/attachment"
 	"unnest/internal/hostd/hotplug"
 	"unnest/internal/hostd/status"
 )
+
+// attachedAt returns when a NIC was attached, the zero time if that is not known.
+func (n *nics) attachedAt(nic *hostdpb.NIC) time.Time {
+	key := attachment.Key{Owner: nic.GetContainerId(), Name: nic.GetInterface()}
+	since := n.trunk.ports[key].record.Since
+	for _, s := range n.state.Slots() {
+		if s.Key == key && s.Slot == int(nic.GetSlot()) {
+			since = s.Record.Since
+		}
+	}
+	if since == 0 || nic.GetMode() == hostdpb.Mode_MODE_SEGMENT {
+		return time.Time{}
+	}
+	return time.Unix(since, 0)
+}
 
 func (g *Guest) status() status.Guest {
 	n := g.nics
@@ -36,7 +54,7 @@ func (g *Guest) status() status.Guest {
 		s.NICs = append(s.NICs, status.NIC{
 			Slot: int(nic.GetSlot()), VLAN: int(nic.GetVlan()), State: state, Container: nic.GetContainerId(), Interface: nic.GetInterface(),
 			Network: nic.GetNetwork(), Bridge: nic.GetBridge(), MAC: nic.GetMac(), Addresses: nic.GetAddresses(),
-			Pod: nic.GetPod(), Fraction: int(nic.GetFraction()),
+			Pod: nic.GetPod(), Fraction: int(nic.GetFraction()), Since: n.attachedAt(nic),
 		})
 	}
 	slices.SortFunc(s.NICs, func(a, b status.NIC) int { return (a.VLAN<<8 | a.Slot) - (b.VLAN<<8 | b.Slot) })

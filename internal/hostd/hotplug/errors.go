@@ -37,12 +37,12 @@ type NoFreeSlotError struct {
 
 // Error returns the counts and what helps.
 func (e *NoFreeSlotError) Error() string {
-	slot, device := "NIC slot", "a NIC"
+	slot, fix := "NIC slot", `delete a pod, have the host's operator take back a NIC that no pod uses ("unnest hostd status", "unnest hostd detach"),`
 	if e.Shares {
-		slot, device = "port for volumes and shared memory", "a volume"
+		slot, fix = "port for volumes and shared memory", "detach a volume"
 	}
-	return fmt.Sprintf("no free %s of %d (%d with other devices, %d unplugging, %d quarantined): detach %s or start the guest with more root ports",
-		slot, e.Slots, e.Foreign, e.Unplugging, e.Quarantined, device)
+	return fmt.Sprintf("no free %s of %d (%d with other devices, %d unplugging, %d quarantined): %s or start the guest with more root ports",
+		slot, e.Slots, e.Foreign, e.Unplugging, e.Quarantined, fix)
 }
 
 // PlugError ends an Attach because a step of the plug failed. The steps before

@@ -39,6 +39,7 @@ var (
 	addresses = gauge("addresses", "Addresses of a tenant, by state.", "tenant,state")
 	stale     = gauge("configuration_stale", "1 when the configuration file is not in use because of a mistake, or some of its keys before a restart.", "cause")
 	unguarded = gauge("unguarded_ports", "TAPs on bridges of a tenant that may send anything, unless the configuration says so.", "tenant")
+	cut       = gauge("forwarding_problems", "Chains of other programs that drop frames of a tenant's pods.", "tenant")
 	drops     = counter("dropped_frames_total", "Frames of guests that the packet filter dropped, by reason.", "reason")
 	refused   = counter("guest_dropped_frames_total", "Frames of a guest that the packet filter of its NICs dropped.", "guest")
 	valid     = gauge("guest_certificates", "Certificates of a guest, by state: unused, used, superseded, revoked or expired.", "guest,state")
@@ -96,6 +97,7 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 		send(addresses, uint64(t.AddressesCooling), t.Name, "cooling")
 		send(segments, uint64(t.Segments), t.Name)
 		send(unguarded, countUnguarded(s.Unguarded, t.Name), t.Name)
+		send(cut, countProblems(s.Problems, t.Name), t.Name)
 	}
 	for _, p := range s.Segments {
 		collectSegment(send, p)
@@ -106,6 +108,15 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 	for reason, n := range g.source.Drops() {
 		send(drops, n, reason)
 	}
+}
+
+func countProblems(problems []status.Problem, tenant string) (n uint64) {
+	for _, p := range problems {
+		if p.Tenant == tenant {
+			n++
+		}
+	}
+	return n
 }
 
 func countUnguarded(ports []status.Port, tenant string) (n uint64) {

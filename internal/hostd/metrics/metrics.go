@@ -35,6 +35,7 @@ type Metrics struct {
 	rejected *prometheus.CounterVec
 	panics   prometheus.Counter
 	restores *prometheus.CounterVec
+	stopped  *prometheus.CounterVec
 }
 
 // The packet filters of the host.
@@ -76,11 +77,16 @@ func New() *Metrics {
 			Name: "unnest_hostd_filter_restores_total", Help: "Times that another program had changed a packet filter and the daemon restored it; result is error if that failed.",
 		}, []string{"filter", "result"}),
 	}
+	m.stopped = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "unnest_hostd_bridge_nf_restores_total", Help: "Times that another program had turned bridge-nf-call on and the daemon turned it off; result is error if that failed.",
+	}, []string{"result"})
+	m.stopped.WithLabelValues("ok")
+	m.stopped.WithLabelValues("error")
 	for _, filter := range []string{Antispoof, Tenants, Isolation} { // an alert needs the value before the first change
 		m.restores.WithLabelValues(filter, "ok")
 		m.restores.WithLabelValues(filter, "error")
 	}
-	m.registry.MustRegister(m.requests, m.latency, m.attach, m.detach, m.lost, m.refused, m.rejected, m.panics, m.restores,
+	m.registry.MustRegister(m.requests, m.latency, m.attach, m.detach, m.lost, m.refused, m.rejected, m.panics, m.restores, m.stopped,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -120,11 +126,17 @@ func (m *Metrics) Panic() { m.panics.Inc() }
 
 // FilterRestored counts that a packet filter was restored, or not, after a change.
 func (m *Metrics) FilterRestored(filter string, err error) {
-	result := "ok"
+	m.restores.WithLabelValues(filter, resultOf(err)).Inc()
+}
+
+// CallsStopped counts that bridge-nf-call was turned off, or not, after a change.
+func (m *Metrics) CallsStopped(err error) { m.stopped.WithLabelValues(resultOf(err)).Inc() }
+
+func resultOf(err error) string {
 	if err != nil {
-		result = "error"
+		return "error"
 	}
-	m.restores.WithLabelValues(filter, result).Inc()
+	return "ok"
 }
 
 // Build tells which binary runs.

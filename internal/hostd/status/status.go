@@ -5,16 +5,7 @@
 package status
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"net"
-	"net/http"
-	"path/filepath"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"unnest/internal/hostapi/segment"
 )
@@ -37,6 +28,15 @@ type Status struct {
 	Segments      []Segment     `json:"segments"` // ordered by tenant and pod
 	// Unguarded are the TAPs on bridges of tenants that no rule limits.
 	Unguarded []Port `json:"unguarded,omitempty"`
+	// Problems are those of other programs of the host that drop frames of pods.
+	Problems []Problem `json:"problems,omitempty"`
+}
+
+// Problem is one of a bridge of a tenant, which the daemon cannot repair.
+type Problem struct {
+	Tenant string `json:"tenant"`
+	Bridge string `json:"bridge"`
+	Cause  string `json:"cause"` // with the fix
 }
 
 // Port is a TAP on a bridge of a tenant that may send anything: other guests' and pods'
@@ -101,6 +101,8 @@ type NIC struct {
 	Addresses []string `json:"addresses,omitempty"`
 	Pod       string   `json:"pod,omitempty"`      // of an endpoint: the segment's
 	Fraction  int      `json:"fraction,omitempty"` // of an endpoint
+	// Since is when the NIC was attached. It is zero for endpoints, and for NICs of an earlier daemon.
+	Since time.Time `json:"since,omitzero"`
 }
 
 // Share is a volume or shared memory of a guest.
@@ -186,56 +188,10 @@ func (s Segment) Total() (all Frames) {
 	return all
 }
 
-// Socket returns the path of the unix socket of the daemon with a state directory.
-func Socket(stateDir string) string { return filepath.Join(stateDir, "hostd.sock") }
-
-// Client returns an HTTP client of the daemon with a state directory. The host in a
-// URL does not matter. A connection lasts for one request: one that stays open would do so
-// until the daemon or this process ends.
-func Client(stateDir string) *http.Client {
-	return &http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", Socket(stateDir))
-		},
-	}}
-}
-
-// CheckConnections has the daemon with a state directory end the connections whose
-// certificates were revoked. It does nothing if no daemon runs.
-func CheckConnections(ctx context.Context, stateDir string) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://hostd/connections/check", nil)
-	if err != nil {
-		return err
-	}
-	answer, err := Client(stateDir).Do(r)
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("ask the host daemon at %s to end connections: %w", Socket(stateDir), err)
-	}
-	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusNoContent {
-		return fmt.Errorf("ask the host daemon at %s to end connections: it answers %s: restart it", Socket(stateDir), answer.Status)
-	}
-	return nil
-}
-
-// Ask requests the status of the daemon with a state directory.
-func Ask(ctx context.Context, stateDir string) (Status, error) {
-	var s Status
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://hostd/status", nil)
-	if err != nil {
-		return s, err
-	}
-	answer, err := Client(stateDir).Do(r)
-	if err != nil {
-		return s, fmt.Errorf("ask the host daemon at %s: %w: start it, or name its state directory with --state", Socket(stateDir), err)
-	}
-	defer answer.Body.Close()
-	if err := json.NewDecoder(answer.Body).Decode(&s); err != nil {
-		return s, fmt.Errorf("read the host daemon's status: %w", err)
-	}
-	return s, nil
+// Detachment names a NIC that the operator takes from its pod.
+type Detachment struct {
+	Guest     string `json:"guest"`
+	Container string `json:"container"`
+	Interface string `json:"interface"`
+	Endpoint  bool   `json:"endpoint,omitempty"` // of a segment
 }

@@ -2,8 +2,10 @@ package status
 
 import (
 	"encoding/json"
+	"errors"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 )
@@ -38,5 +40,25 @@ func TestAskClosesItsConnection(t *testing.T) {
 		case <-time.After(time.Minute):
 			t.Error("the connection does not end")
 		}
+	}
+}
+
+// A daemon that is stopped accepts connections and does not answer.
+func TestAskStoppedDaemon(t *testing.T) {
+	dir := t.TempDir()
+	listener, err := net.Listen("unix", Socket(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	before := askTime
+	askTime = 100 * time.Millisecond
+	t.Cleanup(func() { askTime = before })
+	_, err = Ask(t.Context(), dir)
+	if !errors.Is(err, errSilent) || strings.Contains(err.Error(), "start it") {
+		t.Errorf("status: got %v, want that it does not answer", err)
+	}
+	if err := CheckConnections(t.Context(), dir); !errors.Is(err, errSilent) {
+		t.Errorf("check connections: got %v, want that it does not answer", err)
 	}
 }

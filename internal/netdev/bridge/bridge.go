@@ -5,10 +5,11 @@
 // Besides its bridges it changes one nftables table and four sysctls: it turns IPv4 and IPv6 forwarding on, if a
 // gateway needs them, and bridge-nf-call off, so that only the bridge's filters see
 // frames that stay on a bridge. On some hosts the operator has to act:
-//   - Kubernetes and Docker need bridge-nf-call on: keep the tenants' networks in a
-//     network namespace of their own.
+//   - Kubernetes and Docker need bridge-nf-call on for bridges of their own. StopCalls turns it on at
+//     these, when it turns it off for the others. For a node of Kubernetes on the same host keep the
+//     tenants' networks in a network namespace of their own.
 //   - Docker sets the policy of the FORWARD chain to DROP, which no other table can
-//     override: accept the bridges in the chain DOCKER-USER.
+//     override: accept the bridges in the chain DOCKER-USER. Droppers tells.
 //   - A host that gets its IPv6 address by router advertisements needs accept_ra=2
 //     once forwarding is on.
 //
@@ -27,7 +28,6 @@ import (
 
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -156,16 +156,7 @@ func (u *undo) configure(bridge netlink.Link, n Network) error {
 func disableLinkLocalLearning(bridge netlink.Link) error {
 	const noLinkLocalLearn = 1 << 0 // BR_BOOLOPT_NO_LL_LEARN in linux/if_bridge.h
 	option := binary.NativeEndian.AppendUint32(nil, noLinkLocalLearn)
-	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
-	info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated(bridge.Type()))
-	info.AddRtAttr(nl.IFLA_INFO_DATA, nil).AddRtAttr(unix.IFLA_BR_MULTI_BOOLOPT, slices.Repeat(option, 2) /* value and mask */)
-	message := nl.NewIfInfomsg(unix.AF_UNSPEC)
-	message.Index = int32(bridge.Attrs().Index)
-	request := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_ACK)
-	request.AddData(message)
-	request.AddData(info)
-	_, err := request.Execute(unix.NETLINK_ROUTE, 0)
-	return err
+	return setBridge(bridge, unix.IFLA_BR_MULTI_BOOLOPT, slices.Repeat(option, 2) /* value and mask */)
 }
 
 // addresses gives the bridge the gateways' addresses and no others.

@@ -1,0 +1,121 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"unnest/internal/hostd/guestlog"
+	"unnest/internal/hostd/quota"
+	"unnest/internal/hostd/status"
+	"unnest/internal/netdev/bridge"
+)
+
+const (
+	// callsInterval is the time between two looks at bridge-nf-call, of which the kernel sends no events.
+	callsInterval = time.Second
+	// droppersEvery is how many of these looks pass between two at the rules of other programs.
+	droppersEvery = 10
+)
+
+// watchForwarding looks for what other programs of the host, such as Docker, do to the frames of
+// tenants, until ctx ends. It repairs what concerns bridges that the daemon has made, and reports the rest.
+func (d *daemon) watchForwarding(ctx context.Context) {
+	log := guestlog.Limit(d.config.Logger)
+	for n := 0; n == 0 || wait(ctx, callsInterval); n++ {
+		err := d.host.Panics.Contain("watch forwarding", func() error {
+			if err := d.stopCalls(log); err != nil || n%droppersEvery != 0 {
+				return err
+			}
+			return d.findDroppers(log)
+		})
+		if err != nil {
+			log.Error("look for programs that drop frames of pods", "error", err)
+		}
+	}
+}
+
+// stopCalls turns bridge-nf-call off again, if the daemon has made networks.
+func (d *daemon) stopCalls(log *slog.Logger) error {
+	all := networks(d.quotas())
+	if all == nil {
+		return nil
+	}
+	var ours []string
+	for _, n := range all {
+		ours = append(append(ours, n.Bridge), n.Further...)
+	}
+	on, err := bridge.StopCalls(ours)
+	if len(on) == 0 {
+		return err
+	}
+	d.metrics.CallsStopped(err)
+	if err == nil {
+		log.Warn("turned bridge-nf-call off, which another program such as Docker had turned on: it passes frames between pods to the rules of that program. "+
+			"It is on for the bridges that are no tenant's only", "settings", on)
+	}
+	return err
+}
+
+// findDroppers replaces the list of problems, and logs what has changed.
+func (d *daemon) findDroppers(log *slog.Logger) error {
+	droppers, err := bridge.Droppers()
+	if err != nil {
+		return err
+	}
+	called, err := bridge.Called()
+	if err != nil {
+		return err
+	}
+	found := problems(d.quotas().Tenants, droppers, called)
+	was := d.problems.Swap(&found)
+	if was == nil {
+		was = new([]status.Problem)
+	}
+	for _, p := range found {
+		if !slices.Contains(*was, p) {
+			log.Warn("another program may drop frames of pods", "tenant", p.Tenant, "bridge", p.Bridge, "cause", p.Cause)
+		}
+	}
+	for _, p := range *was {
+		if !slices.Contains(found, p) {
+			log.Info("no other program drops frames of pods any more", "tenant", p.Tenant, "bridge", p.Bridge, "cause", p.Cause)
+		}
+	}
+	return nil
+}
+
+// problems says on which bridges of tenants a chain of another program drops frames: what the host
+// routes from and to a bridge with gateways, and with bridge-nf-call also what stays on a bridge.
+func problems(tenants []quota.Tenant, droppers []bridge.Dropper, called []string) (found []status.Problem) {
+	for _, t := range tenants {
+		for i, name := range append([]string{t.Bridge}, t.Bridges...) {
+			for _, dropper := range droppers {
+				calls := slices.ContainsFunc(called, func(file string) bool { return passes(dropper.Family, strings.HasSuffix(file, "ip6tables")) })
+				routes := i == 0 && slices.ContainsFunc(t.Gateways, func(p netip.Prefix) bool { return passes(dropper.Family, p.Addr().Is6()) })
+				var what string
+				switch {
+				case dropper.Names(name) || !calls && !routes:
+					continue
+				case calls:
+					what = "what pods send to each other, as net.bridge.bridge-nf-call-* is on"
+				default:
+					what = "what pods send to other networks, and what comes from there"
+				}
+				found = append(found, status.Problem{Tenant: t.Name, Bridge: name, Cause: fmt.Sprintf(
+					"the chain %s of another program has the policy drop: it drops %s. Accept the bridge there, on a host with Docker in DOCKER-USER "+
+						"(iptables -I DOCKER-USER -i %s -j ACCEPT, and the same with -o), or remove that program", dropper, what, name)})
+			}
+		}
+	}
+	return found
+}
+
+// passes reports whether packets of a version pass chains of a family.
+func passes(family string, v6 bool) bool {
+	return family == "inet" || (family == "ip6") == v6
+}

@@ -1,0 +1,74 @@
+package daemon
+
+import (
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"unnest/internal/hostd/quota"
+	"unnest/internal/netdev/bridge"
+)
+
+func TestProblems(t *testing.T) {
+	v4, v6 := netip.MustParsePrefix("10.201.0.1/16"), netip.MustParsePrefix("fd00::1/64")
+	ours := quota.Tenant{Name: "a", Bridge: "br-a", Bridges: []string{"br-b"}, Gateways: []netip.Prefix{v4}}
+	drop := func(family string) []bridge.Dropper {
+		return []bridge.Dropper{{Family: family, Table: "filter", Chain: "FORWARD"}}
+	}
+	const call4, call6 = "net/bridge/bridge-nf-call-iptables", "net/bridge/bridge-nf-call-ip6tables"
+	for _, c := range []struct {
+		name     string
+		tenant   quota.Tenant
+		droppers []bridge.Dropper
+		called   []string
+		want     string // bridges, and the beginning of what is dropped
+	}{
+		{"nothing drops", ours, nil, []string{call4}, ""},
+		{"routed", ours, drop("ip"), nil, "br-a to other networks"},
+		{"the other family", ours, drop("ip6"), nil, ""},
+		{"both families", ours, drop("inet"), nil, "br-a to other networks"},
+		{"IPv6", quota.Tenant{Name: "a", Bridge: "br-a", Gateways: []netip.Prefix{v6}}, drop("ip6"), nil, "br-a to other networks"},
+		{"an operator's bridge", quota.Tenant{Name: "a", Bridge: "br-a"}, drop("ip"), nil, ""},
+		{"an operator's bridge, called", quota.Tenant{Name: "a", Bridge: "br-a"}, drop("ip"), []string{call4}, "br-a to each other"},
+		{"called for the other family", quota.Tenant{Name: "a", Bridge: "br-a"}, drop("ip"), []string{call6}, ""},
+		{"called, further bridge", ours, drop("ip"), []string{call4}, "br-a to each other, br-b to each other"},
+	} {
+		var got []string
+		for _, p := range problems([]quota.Tenant{c.tenant}, c.droppers, c.called) {
+			_, what, _ := strings.Cut(p.Cause, "it drops what pods send ")
+			got = append(got, p.Bridge+" "+strings.FieldsFunc(what, func(r rune) bool { return r == ',' })[0])
+		}
+		if strings.Join(got, ", ") != c.want {
+			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// Docker starts while the daemon runs: the log, the status and the metrics say what it cuts off, and what
+// the daemon can repair it repairs.
+func TestDockerStarts(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	l.boot(1, 1)
+	l.serve(patience)
+	const calls = "/proc/sys/net/bridge/bridge-nf-call-iptables"
+	l.do(func() error {
+		nft := exec.Command("nft", "-f", "-")
+		nft.Stdin = strings.NewReader("add table ip filter\nadd chain ip filter FORWARD { type filter hook forward priority filter; policy drop; }\n")
+		if out, err := nft.CombinedOutput(); err != nil {
+			t.Fatalf("nft: %v: %s", err, out)
+		}
+		return os.WriteFile(calls, []byte("1"), 0)
+	})
+	l.eventually("bridge-nf-call is off again", func() (off bool) {
+		l.do(func() error {
+			value, err := os.ReadFile(calls)
+			off = strings.TrimSpace(string(value)) == "0"
+			return err
+		})
+		return off
+	})
+	l.wantSaid("turned bridge-nf-call off, which another program")
+}
