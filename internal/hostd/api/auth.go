@@ -38,6 +38,7 @@ func caller(ctx context.Context) Client { return ctx.Value(callerKey{}).(Client)
 // rate, and bounds the request's time. After the handler it gives the error its code;
 // the guest does not get the handler's answer with an error.
 func (h *Handler) authenticate(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	arrived(ctx, false)
 	begin := time.Now()
 	var c Client
 	var answer any

@@ -60,6 +60,7 @@ type Handler struct {
 	mu     sync.Mutex
 	served *limitedListener // nil: not yet
 
+	arrivals                  arrivals
 	rates, renewals, refusals budgets // by guest: of requests, renewals and refused certificates
 }
 
@@ -68,6 +69,7 @@ func (h *Handler) NewServer(serving context.Context, tlsConfig *tls.Config) *grp
 	h.serving = serving
 	server := grpc.NewServer(
 		grpc.Creds(guestCredentials{grpccredentials.NewTLS(tlsConfig), h, tlsConfig.ClientCAs}),
+		grpc.InTapHandle(h.arrive),
 		grpc.UnaryInterceptor(h.authenticate),
 		grpc.StreamInterceptor(h.authenticatePolicy),
 		grpc.ConnectionTimeout(handshakeTime),

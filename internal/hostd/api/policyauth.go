@@ -19,6 +19,7 @@ func policyCaller(ctx context.Context) string { return ctx.Value(policyCallerKey
 
 // authenticatePolicy runs before every stream, which only policy clients have.
 func (h *Handler) authenticatePolicy(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	arrived(stream.Context(), true)
 	begin := time.Now()
 	err := coded(h.Host.Panics.Contain(info.FullMethod, func() error {
 		tenant, err := h.identifyPolicy(stream.Context())

@@ -24,7 +24,7 @@ const EndedAlias = WarmAlias + "ended"
 const MaxAlias = 255
 
 // ErrTooLong is wrapped when an attachment does not fit into an alias.
-var ErrTooLong = errors.New("container ID, names and addresses are too long together")
+var ErrTooLong = errors.New("container ID, names, addresses and bandwidth are too long together")
 
 // Alias returns the alias of an attachment's TAP, such as
 // "unnest:c1/eth0 n=pods,b=br0,m=1500,a=10.201.0.9/16".
@@ -61,7 +61,7 @@ func Check(k Key, r Record) error {
 // ID of a volume have limits of their own.
 func checkLength(k Key, r Record) error {
 	if n := len(Alias(k, r)); k.Kind == NIC && n > MaxAlias {
-		return fmt.Errorf("attachment %.80q: %w: %d bytes of at most %d", k, ErrTooLong, n, MaxAlias)
+		return fmt.Errorf("attachment %.80q: %w: %d bytes of at most %d; shorten the names of network and pod, or request no bandwidth", k, ErrTooLong, n, MaxAlias)
 	}
 	return nil
 }

@@ -99,3 +99,62 @@ func TestHostileMetadata(t *testing.T) {
 		}
 	}
 }
+
+// A guest sends the headers and half the message of many requests on one connection: the daemon ends those beyond
+// a number at once, and another guest's request is served meanwhile.
+func TestAttackHalfSentRequests(t *testing.T) {
+	dir := t.TempDir()
+	config, c := issue(t, dir, "node1")
+	withRecord(t, dir, c)
+	address := start(t, dir)
+	half := config.Clone()
+	half.NextProtos = []string{"h2"}
+	conn, err := tls.Dial("tcp", address, half)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	framer := http2.NewFramer(conn, conn)
+	if err := framer.WriteSettings(); err != nil {
+		t.Fatal(err)
+	}
+	const requests = 48
+	for i := range uint32(requests) {
+		var block bytes.Buffer
+		e := hpack.NewEncoder(&block)
+		for _, f := range [][2]string{
+			{":method", "POST"}, {":scheme", "https"}, {":authority", "x"}, {":path", hostdpb.HostDaemon_Status_FullMethodName},
+			{"content-type", "application/grpc"}, {"te", "trailers"},
+		} {
+			if err := e.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := errors.Join(framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: block.Bytes(), EndHeaders: true}),
+			framer.WriteData(2*i+1, false, []byte{0, 0, 0, 4, 0, 1})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	ended := map[uint32]bool{}
+	for len(ended) < requests {
+		f, err := framer.ReadFrame()
+		if err != nil {
+			t.Fatalf("%d of %d requests have ended: %v", len(ended), requests, err)
+		}
+		switch f.(type) {
+		case *http2.RSTStreamFrame, *http2.HeadersFrame:
+			ended[f.Header().StreamID] = true
+		}
+		if len(ended) == 1 { // those beyond the number; the others end after their time
+			if _, err := dial(t, address, config).Status(t.Context(), &hostdpb.StatusRequest{}); err == nil || !strings.Contains(err.Error(), "VMM") {
+				t.Errorf("another request meanwhile: got %v, want it to be served", err)
+			}
+		}
+	}
+}

@@ -44,14 +44,26 @@ func (d *daemon) forget(name string) {
 
 // remove removes what the host has of a guest that is gone.
 func (d *daemon) remove(r record.Guest) error {
-	err := errors.Join(d.host.Ports.RetirePrefixed(r.TAPPrefix(), r.VLANPrefix()), d.host.Segments.RemoveGuest(r.Name),
-		d.host.Shares.RemoveGuest(r.Tenant, r.Name, r.Export))
+	err := d.removeRun(r)
 	for _, n := range r.NICs {
 		if n.TAP != "" {
 			err = errors.Join(err, d.host.Ports.UnguardOwn(n.TAP))
 		}
 	}
-	err = errors.Join(err, d.host.Own.Forget(r.Name))
+	return errors.Join(err, d.host.Own.Forget(r.Name))
+}
+
+// removeEnded removes what the host has of a guest whose VMM has ended, or seems to have. Its own
+// NICs stay guarded: a VMM without a socket can send, and so can the next one before the daemon
+// reaches it. What the daemon has found through the VMM it forgets with the TAP.
+func (d *daemon) removeEnded(r record.Guest) error {
+	return errors.Join(d.removeRun(r), d.host.Own.ForgetEnded(r.Name))
+}
+
+// removeRun removes what a run of a guest has made.
+func (d *daemon) removeRun(r record.Guest) error {
+	err := errors.Join(d.host.Ports.RetirePrefixed(r.TAPPrefix(), r.VLANPrefix()), d.host.Segments.RemoveGuest(r.Name),
+		d.host.Shares.RemoveGuest(r.Tenant, r.Name, r.Export))
 	if t := d.tenant(r.Tenant); t != nil {
 		t.ReleaseAll(r.Name)
 	}

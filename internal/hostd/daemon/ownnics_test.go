@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"unnest/internal/hostd/ports"
 	"unnest/internal/hostd/quota"
 	"unnest/internal/hostd/record"
 	"unnest/internal/hostd/statefile"
@@ -214,5 +216,42 @@ func TestOwnNICsOfUnenrolledGuests(t *testing.T) {
 	guard()
 	if l.mayUse("own1", "ports", "") || l.mayUse("own2", "ports", "") {
 		t.Error("the guests are guarded after they have left the configuration")
+	}
+}
+
+// A guest whose VMM has lost its socket runs on: its own NICs stay guarded, whether the configuration names the
+// TAP or the daemon has found it. What is found is forgotten with its TAP.
+func TestAttackVMMWithoutSocket(t *testing.T) {
+	l := newLab(t)
+	d, _ := testDaemon(t, l.dir)
+	device := func(name string) *os.File {
+		var f *os.File
+		l.do(func() (err error) {
+			f, err = tap.Open(tap.Device{Name: name, Bridge: "br0", MTU: 1400})
+			return err
+		})
+		return f
+	}
+	found, given := device("own1"), device("own2")
+	r := record.Guest{Name: "node1", Tenant: "default", Index: 1, NICs: []record.BootNIC{{TAP: "own2", MAC: "52:54:00:00:00:02"}}}
+	l.do(func() error {
+		d.host.Own.Set("own1", ports.OwnNIC{Guest: "node1"})
+		return errors.Join(
+			d.host.Ports.GuardOwn("own1", ports.OwnGuard{MAC: "52:54:00:00:00:01"}), d.host.Ports.GuardOwn("own2", ports.OwnGuard{MAC: "52:54:00:00:00:02"}))
+	})
+	ended := func() { l.do(func() error { return d.removeEnded(r) }) }
+	ended()
+	if !l.mayUse("own1", "ports", "") || !l.mayUse("own2", "ports", "") {
+		t.Error("NICs of a guest whose VMM cannot be reached are not guarded")
+	}
+	l.check(found.Close())
+	l.check(given.Close())
+	ended()
+	if l.mayUse("own1", "ports", "") || !l.mayUse("own2", "ports", "") {
+		t.Error("without TAPs, want the NIC of the configuration guarded, and the other one forgotten")
+	}
+	l.do(func() error { return d.remove(r) })
+	if l.mayUse("own2", "ports", "") {
+		t.Error("a NIC of a guest that was removed is guarded")
 	}
 }

@@ -89,5 +89,5 @@ func (d *daemon) connectGuest(ctx context.Context, name string) error {
 		return errors.Join(fmt.Errorf("%w, but a process has the NIC %s, so the guest's NICs are left as they are: "+
 			"put the VMM's socket where the daemon sees it, such as /run", err, held), heldErr)
 	}
-	return errors.Join(err, d.remove(c.Record), d.host.Shares.PrepareExport(c.Record.Export))
+	return errors.Join(err, d.removeEnded(c.Record), d.host.Shares.PrepareExport(c.Record.Export))
 }

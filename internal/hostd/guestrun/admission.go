@@ -98,15 +98,15 @@ func (n *nics) admit(w WantedNIC) ([]ipam.Address, error) {
 	return n.Tenant.Take(n.owner(w.Key), w.Record.Addresses, w.Allocate)
 }
 
-// admitServices chooses service addresses. An alias that has no room for them does without:
-// the pod's connections to services then have the guest's address.
+// admitServices chooses service addresses. Without them the pod's connections to services would have the guest's
+// address, past the pod's policy; so a pod whose alias has no room for them is refused.
 func (n *nics) admitServices(key attachment.Key, r attachment.Record) (chosen []netip.Addr, err error) {
 	if r.Services, err = n.Tenant.TakeServices(n.owner(key)); err != nil {
 		return nil, err
 	}
-	if attachment.Check(key, r) != nil {
+	if err := attachment.Check(key, r); err != nil {
 		n.Tenant.ReleaseServices(n.owner(key))
-		return nil, nil
+		return nil, fmt.Errorf("attach with service addresses: %w", err)
 	}
 	return r.Services, nil
 }

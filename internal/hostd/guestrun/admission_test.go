@@ -116,6 +116,24 @@ func TestAttachIsCheckedBeforeItTakesAddresses(t *testing.T) {
 	}
 }
 
+// A pod that asks for so much that its service addresses do not fit is refused. Without these addresses its
+// connections to Services would be the guest's, to which its policy does not apply.
+func TestAttackLongAlias(t *testing.T) {
+	g, _ := fakeGuest(t)
+	g.Tenant.NetworkPolicy = quota.PolicyRequired
+	const most = 999_999_999_999_999_999
+	w := WantedNIC{
+		Key: attachment.Key{Owner: strings.Repeat("c", 64), Name: "eth0"}, Allocate: true, Services: true,
+		Record: attachment.Record{Bridge: "br0", Network: strings.Repeat("n", 70), Bandwidth: quota.Bandwidth{IngressRate: most, IngressBurst: most, EgressRate: most, EgressBurst: most}},
+	}
+	if _, err := g.Attach(t.Context(), w); !errors.Is(err, attachment.ErrTooLong) {
+		t.Errorf("got %v, want ErrTooLong", err)
+	}
+	if stats, attachments := g.Tenant.Stats(); attachments != 0 || stats.InUse != 0 {
+		t.Errorf("%d attachments and %d addresses are taken, want none", attachments, stats.InUse)
+	}
+}
+
 // When the connection to the VMM ends, the requests under way fail, and what was reserved
 // for them is free again.
 func TestRunEnds(t *testing.T) {

@@ -115,7 +115,7 @@ func (p *Policies) open() error {
 	for _, l := range links {
 		key, r, ok := attachment.ParseAlias(l.Alias)
 		if tenant := p.tenantOf(r.Bridge); ok && key.Kind == attachment.NIC && tenant != "" {
-			p.ports[l.Name] = podPort{tenant, r.Addrs(), r.Services}
+			p.ports[l.Name] = podPort{tenant, r.Addrs(), r.Services, r.Addresses}
 		}
 	}
 	for _, t := range p.tenants {
@@ -207,7 +207,7 @@ func (p *Policies) Connect(iface string, r attachment.Record) error {
 	if tenant == "" {
 		return nil
 	}
-	p.ports[iface] = podPort{tenant, r.Addrs(), r.Services}
+	p.ports[iface] = podPort{tenant, r.Addrs(), r.Services, r.Addresses}
 	return p.update(tenant)
 }
 

@@ -21,7 +21,7 @@ type filtered struct {
 
 // effective returns what a port may do now.
 func (p *Policies) effective(t *tenant, iface string) filtered {
-	f := filtered{Port: isolation.Port{Interface: iface, Group: t.name}}
+	f := filtered{Port: isolation.Port{Interface: iface, Link: p.ports[iface].link}}
 	pod, known := t.of(p.ports[iface].addresses)
 	f.known, f.namespace = known, pod.namespace
 	switch {

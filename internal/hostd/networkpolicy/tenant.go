@@ -34,6 +34,7 @@ type podPort struct {
 	tenant    string
 	addresses []netip.Addr
 	services  []netip.Addr // the pod's service addresses
+	link      []netip.Prefix
 }
 
 // forgetEnded forgets the policies of pods that have no port, so that who gets their

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"slices"
 	"sync"
+
+	"unnest/internal/netdev/link"
 )
 
 // OwnNICs are the own NICs of guests of the configuration that the daemon has found through
@@ -26,11 +28,23 @@ type OwnNIC struct {
 }
 
 // Forget forgets the NICs of a guest that is gone, and ends their guard.
-func (o *OwnNICs) Forget(guest string) (err error) {
+func (o *OwnNICs) Forget(guest string) error {
+	return o.forget(guest, func(string) bool { return true })
+}
+
+// ForgetEnded is Forget for those NICs whose TAP does not exist: whoever has a TAP can send.
+func (o *OwnNICs) ForgetEnded(guest string) error {
+	return o.forget(guest, func(tap string) bool {
+		_, err := link.Find(tap)
+		return link.IsGone(err)
+	})
+}
+
+func (o *OwnNICs) forget(guest string, which func(tap string) bool) (err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for tap, n := range o.found {
-		if n.Guest != guest {
+		if n.Guest != guest || !which(tap) {
 			continue
 		}
 		delete(o.found, tap)

@@ -212,6 +212,14 @@ func ipv4(protocol byte, from, to string, payload []byte) []byte {
 	return append(p, payload...)
 }
 
+// fragment4 makes a packet the first fragment of a larger one.
+func fragment4(p []byte) []byte {
+	p[6] |= 0x20
+	sum := uint32(^binary.BigEndian.Uint16(p[10:])) + 0x2000
+	binary.BigEndian.PutUint16(p[10:], ^uint16(sum>>16+sum))
+	return p
+}
+
 func ipv6(next byte, from, to string, payload []byte) []byte {
 	p := []byte{0x60, 0, 0, 0, 0, 0, next, 255}
 	binary.BigEndian.PutUint16(p[4:], uint16(len(payload)))

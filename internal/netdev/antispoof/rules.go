@@ -136,12 +136,14 @@ func chains() []chain {
 		regular("check-ipv4",
 			nft.Rule(own(dhcp), nft.Is(ipv4Addresses, 0, 0, 0, 0, 255, 255, 255, 255), udp, nft.Is(udpPorts, 0, dhcpClient4, 0, dhcpServer4), accept),
 			nft.Rule(isIPv4, notOwn(v4, ipv4Source), drop("ipv4")),
+			nft.Jump("check-fragment"),
 			nft.Rule(udp, nft.Is(udpDestination, 0, dhcpClient4), drop("dhcp")),
 			nft.Rule(parsed, accept),
 			drop("ipv4"),
 		),
 		regular("check-ipv6",
 			nft.Rule(isIPv6, notOwn(v6, ipv6Source), drop("ipv6")),
+			nft.Jump("check-fragment"),
 			nft.Rule(icmpv6, nft.Is(icmpType, routerAdvertisement), drop("router")),
 			nft.Rule(icmpv6, nft.Is(icmpType, redirect), drop("router")),
 			nft.Rule(nft.Is(ipv6Source, netip.IPv6Unspecified().AsSlice()...), nft.Goto("check-unspecified")),
@@ -150,6 +152,7 @@ func chains() []chain {
 			nft.Rule(parsed, accept),
 			drop("ipv6"),
 		),
+		regular("check-fragment", tiny()...),
 		regular("check-neighbour",
 			acceptTarget,
 			drop("neighbour"),
@@ -185,6 +188,14 @@ func chains() []chain {
 			nft.Rule(own(arpPorts), dropUnbridged),
 		),
 	}
+}
+
+// tiny drops fragments that rules cannot judge.
+func tiny() (rules [][]expr.Any) {
+	for _, f := range nft.TinyFragments {
+		rules = append(rules, nft.Rule(f, drop("fragment")))
+	}
+	return rules
 }
 
 // drop counts the frame under the reason and for its port, and drops it.

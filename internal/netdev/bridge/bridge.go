@@ -2,9 +2,10 @@
 // bridge with the gateway addresses, a route to the outside, and none to other
 // tenants.
 //
-// Besides its bridges it changes one nftables table and four sysctls: it turns IPv4 and IPv6 forwarding on, if a
+// Besides its bridges it changes one nftables table and eight sysctls: it turns IPv4 and IPv6 forwarding on, if a
 // gateway needs them, and bridge-nf-call off, so that only the bridge's filters see
-// frames that stay on a bridge. On some hosts the operator has to act:
+// frames that stay on a bridge. It gives unfinished datagrams more memory and less time, and each
+// tenant a share. On some hosts the operator has to act:
 //   - Kubernetes and Docker need bridge-nf-call on for bridges of their own. StopCalls turns it on at
 //     these, when it turns it off for the others. For a node of Kubernetes on the same host keep the
 //     tenants' networks in a network namespace of their own.
@@ -74,6 +75,9 @@ func (f *Filter) Ensure(networks []Network) (err error) {
 	if err := f.apply(networks); err != nil {
 		return err
 	}
+	if err := done.sysctls(fragmentSettings()); err != nil {
+		return err
+	}
 	f.networks = networks
 	return nil
 }
@@ -124,9 +128,9 @@ func (u *undo) addBridge(n Network) (netlink.Link, error) {
 // configure corrects a bridge that we own.
 func (u *undo) configure(bridge netlink.Link, n Network) error {
 	err := u.sysctls([]setting{
-		{"net/ipv4/conf/" + n.Bridge + "/arp_ignore", "1"}, // answer for the gateway's addresses only
-		{"net/ipv6/conf/" + n.Bridge + "/accept_dad", "0"}, // have them at once
-		{"net/ipv6/conf/" + n.Bridge + "/accept_ra", "0"},  // accept no address or route from the tenant
+		{file: "net/ipv4/conf/" + n.Bridge + "/arp_ignore", value: "1"}, // answer for the gateway's addresses only
+		{file: "net/ipv6/conf/" + n.Bridge + "/accept_dad", value: "0"}, // have them at once
+		{file: "net/ipv6/conf/" + n.Bridge + "/accept_ra", value: "0"},  // accept no address or route from the tenant
 	})
 	if err != nil {
 		return err

@@ -108,7 +108,7 @@ func (f *Filter) connect() (c *nftables.Conn, err error) {
 }
 
 // reasons are those for which packets are dropped, each with a counter.
-var reasons = []string{"tenant", "host", "metadata", "connections", "neighbours"}
+var reasons = []string{"tenant", "host", "metadata", "connections", "neighbours", "fragments"}
 
 // counterPrefix keeps the names of counters apart from the keywords of nft.
 const counterPrefix = "drop-"

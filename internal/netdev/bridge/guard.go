@@ -70,7 +70,7 @@ func addresses(texts ...string) (keys [][]byte) {
 type guardSets struct {
 	guarded, services, ported, icmp6, metadata4, metadata6 *nftables.Set
 	hosts, forwards                                        *nftables.Set
-	alive4, alive6, asked4, asked6, askers                 *nftables.Set
+	alive4, alive6, asked4, asked6, askers, fragments      *nftables.Set
 }
 
 func newGuardSets(t *nftables.Table) guardSets {
@@ -89,6 +89,7 @@ func newGuardSets(t *nftables.Table) guardSets {
 		asked4:    dynamic(nft.NewSet(21, t, "asked4", bridge, v4), askedTime),
 		asked6:    dynamic(nft.NewSet(22, t, "asked6", bridge, v6), askedTime),
 		askers:    dynamic(nft.NewSet(23, t, "askers", bridge, bridge), 0),
+		fragments: dynamic(nft.NewSet(24, t, "fragments", bridge), 0), // of a tenant's bridge
 	}
 }
 

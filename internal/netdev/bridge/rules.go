@@ -48,7 +48,7 @@ func (f *Filter) sets() []*nftables.Set {
 	return []*nftables.Set{
 		f.bridges, f.pairs, f.gateways4, f.gateways6, f.own4, f.own6,
 		g.guarded, g.services, g.ported, g.icmp6, g.metadata4, g.metadata6, g.hosts, g.forwards,
-		g.alive4, g.alive6, g.asked4, g.asked6, g.askers,
+		g.alive4, g.alive6, g.asked4, g.asked6, g.askers, g.fragments,
 	}
 }
 
@@ -58,11 +58,15 @@ var (
 	source6         = nft.Network(8, 16)
 	destination4    = nft.Network(16, 4)
 	destination6    = nft.Network(24, 16)
+	fragment4       = nft.Network(6, 2)
 	linkLocal4      = nft.Network(16, 2) // the destination's network
 	sourcePort      = nft.Transport(0, 2)
 	destinationPort = nft.Transport(2, 2)
 	icmpType        = nft.Transport(0, 1)
 )
+
+// beforeDefragmentation is NF_IP_PRI_RAW_BEFORE_DEFRAG of linux/netfilter_ipv4.h.
+const beforeDefragmentation = -450
 
 func (f *Filter) addChains(c *nftables.Conn, networks []Network) error {
 	for name, rules := range f.guard.rules() {
@@ -81,6 +85,11 @@ func (f *Filter) addChains(c *nftables.Conn, networks []Network) error {
 		nft.Rule(nft.Known(), nft.Accept()),
 		nft.Verdict(f.guard.hosts, nft.InInterface),
 	})
+	tooMany := nft.Rule(nft.Update(f.guard.fragments, nft.Over(fragmentRate, fragmentRate), nft.InInterface), drop("fragments"))
+	f.addChain(c, "fragments", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, nftables.ChainPriorityRef(beforeDefragmentation),
+		nft.Rule(fromBridge, ipv4, nft.NotMasked(fragment4, []byte{0x3f, 0xff}, []byte{0, 0}), tooMany),
+		nft.Rule(fromBridge, ipv6, nft.Fragments6.First, tooMany),
+		nft.Rule(fromBridge, ipv6, nft.Fragments6.Later, tooMany))
 	f.addChain(c, "input", nftables.ChainTypeFilter, nftables.ChainHookInput, nftables.ChainPriorityFilter,
 		nft.Rule(fromBridge, nft.Goto("from-tenant")))
 	f.addChain(c, "forward", nftables.ChainTypeFilter, nftables.ChainHookForward, nftables.ChainPriorityFilter,

@@ -8,16 +8,20 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 )
 
-type setting struct{ file, value string }
+type setting struct {
+	file, value string
+	keep        func(old int) bool // nil: never
+}
 
 // sysctls returns the settings of the namespace.
 func sysctls(networks []Network) []setting {
 	s := []setting{
-		{"net/bridge/bridge-nf-call-iptables", "0"},
-		{"net/bridge/bridge-nf-call-ip6tables", "0"},
+		{file: "net/bridge/bridge-nf-call-iptables", value: "0"},
+		{file: "net/bridge/bridge-nf-call-ip6tables", value: "0"},
 	}
 	has := func(is func(netip.Addr) bool) bool {
 		return slices.ContainsFunc(networks, func(n Network) bool {
@@ -25,12 +29,32 @@ func sysctls(networks []Network) []setting {
 		})
 	}
 	if has(netip.Addr.Is4) {
-		s = append(s, setting{"net/ipv4/ip_forward", "1"})
+		s = append(s, setting{file: "net/ipv4/ip_forward", value: "1"})
 	}
 	if has(netip.Addr.Is6) {
-		s = append(s, setting{"net/ipv6/conf/all/forwarding", "1"})
+		s = append(s, setting{file: "net/ipv6/conf/all/forwarding", value: "1"})
 	}
 	return s
+}
+
+// Unfinished datagrams of all tenants wait in one memory of the namespace, which connection tracking fills before any
+// other rule sees a fragment. So a tenant's bridge gets a share: fragmentRate per second and as many at once wait for
+// fragmentTime, each in 2.5 KB or less. The memory has room for eight such shares, and for the host's own.
+const (
+	fragmentRate   = 2000
+	fragmentTime   = 5         // seconds; the fragments of a datagram follow each other at once
+	fragmentMemory = 256 << 20 // bytes
+)
+
+// fragmentSettings are of the memory for unfinished datagrams. The kernel has those of IPv6 once there are rules.
+func fragmentSettings() []setting {
+	more, less := func(old int) bool { return old >= fragmentMemory }, func(old int) bool { return old <= fragmentTime }
+	return []setting{
+		{file: "net/ipv4/ipfrag_high_thresh", value: strconv.Itoa(fragmentMemory), keep: more},
+		{file: "net/ipv4/ipfrag_time", value: strconv.Itoa(fragmentTime), keep: less},
+		{file: "net/netfilter/nf_conntrack_frag6_high_thresh", value: strconv.Itoa(fragmentMemory), keep: more},
+		{file: "net/netfilter/nf_conntrack_frag6_timeout", value: strconv.Itoa(fragmentTime), keep: less},
+	}
 }
 
 // undo holds the functions that undo the steps so far.
@@ -58,7 +82,11 @@ func (u *undo) sysctls(settings []setting) error {
 	for _, s := range settings {
 		path := filepath.Join("/proc/sys", s.file)
 		old, err := os.ReadFile(path)
-		if errors.Is(err, fs.ErrNotExist) || err == nil && strings.TrimSpace(string(old)) == s.value {
+		was := strings.TrimSpace(string(old))
+		if errors.Is(err, fs.ErrNotExist) || err == nil && was == s.value {
+			continue
+		}
+		if n, isNumber := strconv.Atoi(was); isNumber == nil && s.keep != nil && s.keep(n) {
 			continue
 		}
 		if err == nil {

@@ -3,12 +3,12 @@
 //
 // The filter is an nftables table of the bridge family. Each port has a chain for each
 // direction. The kernel's connection tracking for bridges is an option that not every
-// kernel has, and its table is the host's; so rules keep the connections in sets of their
-// own, one group of sets for the ports of a tenant, which no other tenant can fill. A TCP
-// connection is known until it has been silent for an hour, other connections for three
-// minutes. The kernel keeps all when the daemon ends.
+// kernel has, and its table is the host's; so rules keep the connections in sets, of
+// which each port has its own. A TCP connection is known until it has been silent for an
+// hour, others for up to three minutes. If a port's set is full, the port has no new connections in an isolated
+// direction; other ports do not notice. The kernel keeps all when the daemon ends.
 //
-// These pass always: ARP, neighbour discovery, group membership, requests for addresses
+// These pass always: ARP, neighbour discovery and group membership on the link, requests for addresses
 // by DHCP and their answers (package antispoof limits what a guest may say by them), and
 // to an isolated port a few ICMP errors per second.
 //
@@ -37,7 +37,7 @@ type Port struct {
 	// Address, if it is valid, limits the port to what the interface sends from it and receives
 	// for it.
 	Address netip.Addr
-	Group   string // whose sets keep its connections: 1 to 63 of a-z, 0-9 and inner hyphens
+	Link    []netip.Prefix // of its network: an isolated port may send neighbour discovery to their addresses
 	// Ingress are the connections that others may begin with the port, Egress those that
 	// the port may begin. nil: every one.
 	Ingress, Egress *Direction
@@ -50,6 +50,14 @@ type key struct {
 }
 
 func (p Port) key() key { return key{p.Interface, p.Address} }
+
+// String returns the key in hexadecimal digits, because nft does not read every character in names.
+func (k key) String() string {
+	if !k.address.IsValid() {
+		return fmt.Sprintf("%x", k.iface)
+	}
+	return fmt.Sprintf("%x-%x", k.iface, k.address.AsSlice())
+}
 
 // Direction is the isolation of a port in one direction.
 type Direction struct {
@@ -77,7 +85,6 @@ type Table struct {
 	mu     sync.Mutex
 	conn   *nft.Connection
 	ports  map[key]Port
-	groups map[string]*group
 	peers  map[string]*nftables.Set // in use, by name
 	uses   map[key][]string         // the names of the sets of peers that each port uses
 	users  map[string]int           // the number of ports that use a set
@@ -145,26 +152,18 @@ func (t *Table) Remove(ports ...Port) error {
 // change changes some ports in the kernel. If that fails, because someone else has changed
 // the table, it rebuilds it.
 func (t *Table) change(next map[key]Port, changed []key) error {
-	stale, err := t.stale(next, changed)
-	if err != nil {
-		return err
-	}
-	err = t.conn.Transact(func(c *nftables.Conn) error {
-		err := errors.Join(t.owner.Mark(c), t.addGroups(c, next))
+	err := t.conn.Transact(func(c *nftables.Conn) error {
 		former, peersErr := t.addPeers(c, next, changed)
-		err = errors.Join(err, peersErr)
+		err := errors.Join(t.owner.Mark(c), peersErr)
 		for _, k := range changed {
 			_, had := t.ports[k]
 			p, has := next[k]
 			if had && !has {
-				err = errors.Join(err, removePort(c, k))
+				err = errors.Join(err, t.removePort(c, k))
 			}
 			if has {
 				err = errors.Join(err, t.addPort(c, p, !had))
 			}
-		}
-		for set, elements := range stale {
-			err = errors.Join(err, nft.Change(c.SetDeleteElements, set, elements))
 		}
 		t.deletePeers(c, former)
 		return err
@@ -178,45 +177,43 @@ func (t *Table) change(next map[key]Port, changed []key) error {
 	return nil
 }
 
-// stale returns the connections of ports that are removed.
-func (t *Table) stale(next map[key]Port, changed []key) (map[*nftables.Set][]nftables.SetElement, error) {
-	removed := slices.DeleteFunc(slices.Clone(changed), func(k key) bool { _, stays := next[k]; return stays })
-	if len(removed) == 0 {
-		return nil, nil
-	}
-	return t.flows(func(k key) bool { return slices.Contains(removed, k) })
-}
-
-// rebuild replaces the table in one transaction, whatever was there before, and keeps the
-// connections and counts that it can read.
+// rebuild replaces the table in one transaction, whatever was there before, except for the
+// connections of these ports. If the sets of the connections are not ours, or others change the table
+// at the same time, it replaces these too: to filter matters more.
 func (t *Table) rebuild(ports map[key]Port) error {
 	counts := t.counts()
-	t.groups, t.peers, t.uses, t.users, t.lastID = map[string]*group{}, map[string]*nftables.Set{}, map[key][]string{}, map[string]int{}, firstID
-	for _, p := range ports {
-		t.group(p.Group)
+	left, err := t.read(ports)
+	if err == nil {
+		err = t.apply(ports, counts, left.remove)
 	}
-	known, err := t.flows(func(k key) bool { _, has := ports[k]; return has })
 	if err != nil {
-		known = nil // of sets that are not ours: to filter matters more
+		err = t.apply(ports, counts, nil)
 	}
-	t.groups = map[string]*group{}
-	err = t.conn.Transact(func(c *nftables.Conn) error {
-		err := errors.Join(t.owner.Replace(c), addBase(c, counts), t.addGroups(c, ports))
-		_, peersErr := t.addPeers(c, ports, slices.Collect(maps.Keys(ports)))
-		err = errors.Join(err, peersErr)
-		for _, p := range ports {
-			err = errors.Join(err, t.addPort(c, p, true))
-		}
-		for set, elements := range known {
-			err = errors.Join(err, nft.Change(c.SetAddElements, t.renumbered(set), elements))
-		}
-		return err
-	})
 	if err != nil {
 		return fmt.Errorf("set packet filter %s: %w", table.Name, err)
 	}
 	t.ports = ports
 	return nil
+}
+
+// apply fills the table, after clear or, if that is nil, after it has replaced the table.
+func (t *Table) apply(ports map[key]Port, counts map[string]nftables.CounterObj, clear func(*nftables.Conn)) error {
+	t.peers, t.uses, t.users, t.lastID = map[string]*nftables.Set{}, map[key][]string{}, map[string]int{}, firstID
+	return t.conn.Transact(func(c *nftables.Conn) error {
+		var err error
+		if clear == nil {
+			err = t.owner.Replace(c)
+		} else {
+			clear(c)
+			err = t.owner.Own(c)
+		}
+		_, peersErr := t.addPeers(c, ports, slices.Collect(maps.Keys(ports)))
+		err = errors.Join(err, addBase(c, counts), peersErr)
+		for _, p := range ports {
+			err = errors.Join(err, t.addPort(c, p, true))
+		}
+		return err
+	})
 }
 
 // Watch restores the filter within a second when others have changed it, until ctx

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
@@ -290,4 +291,23 @@ func (n *network) nft(script string, args ...string) string {
 		n.t.Fatalf("nft %s: %v\n%s%s", strings.Join(args, " "), err, out, script)
 	}
 	return string(out)
+}
+
+// known returns the connections of a port in a set of a kind.
+func (n *network) known(iface, kind string) []nftables.SetElement {
+	n.t.Helper()
+	c, err := n.table.conn.New()
+	n.check(err)
+	for _, s := range n.table.flows(key{iface: iface}).all() {
+		if strings.HasPrefix(s.Name, kind+"-") {
+			if _, err := c.GetSetByName(table, s.Name); errors.Is(err, unix.ENOENT) { // GetSetElements hides it
+				return nil
+			}
+			elements, err := c.GetSetElements(s)
+			n.check(err)
+			return elements
+		}
+	}
+	n.t.Fatalf("port %s has no set %s", iface, kind)
+	return nil
 }

@@ -3,6 +3,7 @@ package isolation
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -36,7 +37,7 @@ const ownerID, firstID = 3, 10
 const priority = nftables.ChainPriority(-150)
 
 // reasons are those for which packets are dropped, each with a counter.
-var reasons = []string{"egress", "ingress"}
+var reasons = []string{"egress", "ingress", "fragment"}
 
 // counterPrefix keeps the names of counters apart from the keywords of nft.
 const counterPrefix = "drop-"
@@ -55,6 +56,7 @@ func addBase(c *nftables.Conn, counts map[string]nftables.CounterObj) error {
 	for _, m := range slices.Concat([]*nftables.Set{egress, ingress}, egressOf, ingressOf) {
 		err = errors.Join(err, c.AddSet(m, nil))
 	}
+	addChain(c, "tiny", tiny())
 	addChain(c, "always", always)
 	from, to := [][]expr.Any{nft.Verdict(egress, nft.InInterface)}, [][]expr.Any{nft.Verdict(ingress, nft.OutInterface)}
 	for i, f := range families {
@@ -66,19 +68,29 @@ func addBase(c *nftables.Conn, counts map[string]nftables.CounterObj) error {
 	return err
 }
 
+// tiny drops fragments that rules cannot judge.
+func tiny() (rules [][]expr.Any) {
+	for _, f := range nft.TinyFragments {
+		rules = append(rules, nft.Rule(f, drop("fragment")))
+	}
+	return rules
+}
+
 // always are the rules for what every port may send and receive.
 var always = [][]expr.Any{
 	nft.Rule(isARP, nft.Accept()),
-	nft.Rule(families[1].is, icmpv6, nft.Between(icmpType, []byte{130}, []byte{136}), nft.Accept()), // listeners, neighbour discovery
-	nft.Rule(families[1].is, icmpv6, nft.Is(icmpType, 143), nft.Accept()),
+	nft.Rule(neighbour, toLinkGroup, nft.Accept()),
+	nft.Rule(neighbour, toLinkLocal, nft.Accept()),
+	nft.Rule(listener, toGroup, nft.Accept()),
+	nft.Rule(listenerReport, toGroup, nft.Accept()),
 	nft.Rule(families[0].is, nft.Payload(unix.IPPROTO_IGMP), nft.Masked(families[0].destination, []byte{255, 255, 255, 0}, []byte{224, 0, 0, 0}), nft.Accept()),
 	nft.Rule(nft.Is(addresses4, 0, 0, 0, 0, 255, 255, 255, 255), isUDP, nft.Is(udpPorts, 0, 68, 0, 67), nft.Accept()),
 	nft.Rule(families[0].is, isUDP, nft.Is(udpPorts, 0, 67, 0, 68), nft.Accept()),
 }
 
 func addHook(c *nftables.Conn, name string, hook *nftables.ChainHook, rules [][]expr.Any) {
-	p := priority
-	fill(c, &nftables.Chain{Table: table, Name: name, Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: &p}, rules)
+	p, policy := priority, nftables.ChainPolicyAccept
+	fill(c, &nftables.Chain{Table: table, Name: name, Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: &p, Policy: &policy}, rules)
 }
 
 func addChain(c *nftables.Conn, name string, rules [][]expr.Any) {
@@ -94,33 +106,37 @@ func fill(c *nftables.Conn, chain *nftables.Chain, rules [][]expr.Any) {
 	}
 }
 
-// portChain names a port's chain. Names are in hexadecimal digits, because nft does not read
-// every character.
-func portChain(d direction, k key) string {
-	name := fmt.Sprintf("%s-%x", d.name, k.iface)
-	if k.address.IsValid() {
-		name += fmt.Sprintf("-%x", k.address.AsSlice())
-	}
-	return name
-}
+// portChain names a port's chain.
+func portChain(d direction, k key) string { return d.name + "-" + k.String() }
 
-// addPort adds or replaces the chains of a port.
+// addPort adds a port, or if it is not fresh replaces its rules.
 func (t *Table) addPort(c *nftables.Conn, p Port, fresh bool) error {
-	g := t.group(p.Group)
-	addChain(c, portChain(out, p.key()), t.portRules(g, out, p.Egress))
-	addChain(c, portChain(in, p.key()), t.portRules(g, in, p.Ingress))
-	if !fresh {
-		return nil
+	k := p.key()
+	var err error
+	if fresh {
+		err = t.addFlows(c, k)
 	}
-	return changeMaps(c.SetAddElements, p.key())
+	addChain(c, portChain(out, k), t.portRules(p, out, p.Egress))
+	addChain(c, portChain(in, k), t.portRules(p, in, p.Ingress))
+	if fresh {
+		err = errors.Join(err, changeMaps(c.SetAddElements, k))
+	}
+	return err
 }
 
-func removePort(c *nftables.Conn, k key) error {
+// removePort removes a port with its connections. That takes as long for many as for none: the
+// kernel frees them later.
+func (t *Table) removePort(c *nftables.Conn, k key) error {
 	err := changeMaps(c.SetDeleteElements, k)
-	for _, d := range []direction{out, in} {
-		chain := &nftables.Chain{Table: table, Name: portChain(d, k)}
-		c.FlushChain(chain)
-		c.DelChain(chain)
+	for _, d := range []direction{out, in} { // a chain before those to which it jumps
+		for _, name := range []string{portChain(d, k), flowChain("known", d, k), flowChain("learn", d, k), flowChain("passed", d, k)} {
+			chain := &nftables.Chain{Table: table, Name: name}
+			c.FlushChain(chain)
+			c.DelChain(chain)
+		}
+	}
+	for _, s := range t.flows(k).all() {
+		c.DelSet(s)
 	}
 	return err
 }
@@ -145,17 +161,16 @@ func changeMaps(f func(*nftables.Set, []nftables.SetElement) error, k key) error
 // was too big: they may come from every router.
 const errorRate = 100
 
-func (t *Table) portRules(g *group, d direction, isolated *Direction) [][]expr.Any {
-	rules := [][]expr.Any{nft.Jump("always")}
-	if g != nil {
-		learn := nft.Jump(g.chain("learn", d))
-		rules = append(rules, nft.Jump(g.chain("known", d)))
-		if isolated == nil { // its connections stay when it is isolated
-			return append(rules, learn, nft.Accept())
-		}
-		for _, r := range isolated.Allow {
-			rules = append(rules, t.allow(r, d, learn)...)
-		}
+func (t *Table) portRules(p Port, d direction, isolated *Direction) [][]expr.Any {
+	k := p.key()
+	learn := nft.Jump(flowChain("learn", d, k))
+	rules := [][]expr.Any{nft.Jump("tiny"), nft.Jump("always"), nft.Jump(flowChain("known", d, k))}
+	if isolated == nil { // its connections stay when it is isolated
+		return append(rules, learn, nft.Accept())
+	}
+	rules = append(rules, p.neighbours(d)...)
+	for _, r := range isolated.Allow {
+		rules = append(rules, t.allow(r, d, learn)...)
 	}
 	if d.name == in.name {
 		rules = append(rules,
@@ -165,6 +180,21 @@ func (t *Table) portRules(g *group, d direction, isolated *Direction) [][]expr.A
 		)
 	}
 	return append(rules, drop(d.name))
+}
+
+// neighbours accepts neighbour discovery between addresses of the link that are not link-local. A router would
+// pass on what is sent to other addresses, with any content.
+func (p Port) neighbours(d direction) (rules [][]expr.Any) {
+	if d.name == in.name {
+		return [][]expr.Any{nft.Rule(neighbour, nft.Accept())} // no router has passed it on
+	}
+	for _, l := range p.Link {
+		if l.Addr().Is6() {
+			mask, _ := netip.AddrFrom16([16]byte(slices.Repeat([]byte{0xff}, 16))).Prefix(l.Bits())
+			rules = append(rules, nft.Rule(neighbour, nft.Masked(families[1].destination, mask.Addr().AsSlice(), l.Masked().Addr().AsSlice()), nft.Accept()))
+		}
+	}
+	return rules
 }
 
 // allow returns the rules that do something with a packet that a Rule matches.

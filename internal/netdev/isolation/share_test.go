@@ -16,7 +16,7 @@ import (
 func TestAttackFullShare(t *testing.T) {
 	inNetwork(t, func(n *network) {
 		n.serve(1, "tcp", 80)
-		n.open(Port{Interface: "p1", Group: "shop", Ingress: none})
+		n.open(Port{Interface: "p1", Link: link, Ingress: none})
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		restored, ended := make(chan nft.Generation, 100), make(chan error, 1)
@@ -26,7 +26,7 @@ func TestAttackFullShare(t *testing.T) {
 			a := [16]byte{0xfd, 1, byte(i >> 24), byte(i >> 16), byte(i >> 8), byte(i)}
 			all = append(all, iprange.Range{First: netip.AddrFrom16(a), Last: netip.AddrFrom16(a)})
 		}
-		large := Port{Interface: "p1", Group: "shop", Ingress: allow(Rule{iprange.Union(all), nil})}
+		large := Port{Interface: "p1", Link: link, Ingress: allow(Rule{iprange.Union(all), nil})}
 		var release func() error
 		done := make(chan error, 1)
 		go func() {
@@ -36,7 +36,7 @@ func TestAttackFullShare(t *testing.T) {
 		}()
 		others := 0
 		for prepared := false; !prepared; {
-			n.check(n.table.Set(Port{Interface: "p2", Group: "store", Ingress: none}))
+			n.check(n.table.Set(Port{Interface: "p2", Ingress: none}))
 			select {
 			case err := <-done:
 				n.check(err)

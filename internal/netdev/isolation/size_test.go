@@ -24,7 +24,7 @@ func transaction(t *testing.T, p Port) (bytes int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table := &Table{groups: map[string]*group{}, peers: map[string]*nftables.Set{}, uses: map[key][]string{}, users: map[string]int{}, lastID: firstID}
+	table := &Table{peers: map[string]*nftables.Set{}, uses: map[key][]string{}, users: map[string]int{}, lastID: firstID}
 	if _, err := table.addPeers(c, map[key]Port{p.key(): p}, []key{p.key()}); err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func transaction(t *testing.T, p Port) (bytes int) {
 // The limits of policies count more bytes for rules and ranges than a transaction has.
 func TestSizeOfRules(t *testing.T) {
 	port := func(allow ...Rule) Port {
-		return Port{Interface: "u1234n5678-9012", Group: "shop", Ingress: &Direction{Allow: allow}}
+		return Port{Interface: "u1234n5678-9012", Ingress: &Direction{Allow: allow}}
 	}
 	var many6 []iprange.Range
 	for i := range 1000 {

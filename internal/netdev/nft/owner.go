@@ -38,6 +38,11 @@ func (o *Owner) Replace(c *nftables.Conn) error {
 		c.DelTable(t)
 		c.AddTable(t)
 	}
+	return o.Own(c)
+}
+
+// Own marks a transaction that adds the set of the marks to a table that has none.
+func (o *Owner) Own(c *nftables.Conn) error {
 	if err := c.AddSet(o.marks, nil); err != nil {
 		return err
 	}

@@ -1,0 +1,81 @@
+package bridge
+
+import (
+	"encoding/binary"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A tenant's datagrams that are never finished leave those of another tenant room: the first one of several fragments
+// arrives.
+func TestAttackUnfinishedFragments(t *testing.T) {
+	inHost(t, func(h *host) {
+		h.check(h.ensure([]Network{red, blue}))
+		hostile := h.attach("r1", "red", []string{"10.1.0.2/16"}, "10.1.0.1")
+		honest := h.attach("b1", "blue", []string{"10.2.0.2/16"}, "10.2.0.1")
+		outside := h.attach("uplink", "", []string{"192.0.2.2/24"}, "192.0.2.1")
+		h.address("uplink", "192.0.2.1/24")
+		var server net.PacketConn
+		h.in(outside, func() {
+			var err error
+			server, err = net.ListenPacket("udp", "192.0.2.2:9000")
+			h.check(err)
+		})
+		defer server.Close()
+		gateway := h.link("red").Attrs().HardwareAddr
+		h.in(hostile, func() {
+			nic := h.link("eth0").Attrs()
+			fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+			h.check(err)
+			defer unix.Close(fd)
+			h.check(unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: nic.Index}))
+			for id := range uint16(20000) {
+				h.check(unix.Send(fd, slices.Concat(gateway, nic.HardwareAddr, []byte{0x08, 0}, unfinished(id)), 0))
+			}
+		})
+		h.in(honest, func() {
+			client, err := net.Dial("udp", "192.0.2.2:9000")
+			h.check(err)
+			defer client.Close()
+			got := make([]byte, 65536)
+			for range 10 { // the kernel may drop one while it resolves the address
+				_, err = client.Write(make([]byte, 4000))
+				h.check(err)
+				h.check(server.SetReadDeadline(time.Now().Add(time.Second)))
+				size, _, err := server.ReadFrom(got)
+				if err == nil && size == 4000 {
+					return
+				}
+				if !errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Fatal(err)
+				}
+			}
+			t.Error("no datagram of another tenant arrives in several fragments")
+		})
+		if drops, err := h.filter.Drops(); err != nil || drops["fragments"] == 0 {
+			t.Errorf("drops are %v; %v", drops, err)
+		}
+	})
+}
+
+// unfinished is the first fragment of a datagram of the pod 10.1.0.2.
+func unfinished(id uint16) []byte {
+	packet := slices.Concat([]byte{0x45, 0, 0x05, 0xdc}, binary.BigEndian.AppendUint16(nil, id), []byte{0x20, 0, 64, unix.IPPROTO_UDP, 0, 0},
+		netip.MustParseAddr("10.1.0.2").AsSlice(), netip.MustParseAddr("192.0.2.2").AsSlice())
+	sum := uint32(0)
+	for i := 0; i < len(packet); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(packet[i:]))
+	}
+	for sum > 0xffff {
+		sum = sum>>16 + sum&0xffff
+	}
+	binary.BigEndian.PutUint16(packet[10:], ^uint16(sum))
+	return append(packet, make([]byte, 1480)...)
+}

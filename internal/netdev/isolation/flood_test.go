@@ -1,0 +1,157 @@
+package isolation
+
+import (
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// flood sends UDP datagrams from a pod with raw sockets, one for each source that from returns.
+func (n *network) flood(pod int, to netip.AddrPort, count int, from func(i int) netip.AddrPort) {
+	n.t.Helper()
+	n.in(pod, func() {
+		link, err := netlink.LinkByName("eth0")
+		n.check(err)
+		destination := n.mac(to.Addr())
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		n.check(err)
+		defer unix.Close(fd)
+		n.check(unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: link.Attrs().Index, Protocol: 0}))
+		for i := range count {
+			frame := datagram(link.Attrs().HardwareAddr, destination, from(i), to)
+			for err = unix.ENOBUFS; err == unix.ENOBUFS; {
+				err = unix.Send(fd, frame, 0)
+			}
+			n.check(err)
+		}
+	})
+}
+
+// datagram is a frame with an IPv4 datagram of UDP without content.
+func datagram(source, destination net.HardwareAddr, from, to netip.AddrPort) []byte {
+	udp := binary.BigEndian.AppendUint16(nil, from.Port())
+	udp = append(binary.BigEndian.AppendUint16(udp, to.Port()), 0, 8, 0, 0)
+	return slices.Concat(destination, source, []byte{0x08, 0x00}, ipv4(from.Addr(), to.Addr(), unix.IPPROTO_UDP, 0, udp))
+}
+
+// A pod that has begun 65,536 UDP connections takes none of another pod.
+func TestAttackFloodOfFlows(t *testing.T) {
+	inNetwork(t, func(n *network) {
+		n.serve(3, "udp", 80)
+		n.serve(1, "udp", 80)
+		egress := func(iface string) Port {
+			return Port{Interface: iface, Link: link, Ingress: allow(Rule{Peers: pod(4)}), Egress: allow(Rule{Peers: everyone})}
+		}
+		n.open(egress("p1"), egress("p2"))
+		n.flood(1, netip.AddrPortFrom(v4(3), 81), 65535, func(i int) netip.AddrPort { return netip.AddrPortFrom(v4(1), uint16(i)+1) })
+		n.expectFull("p1", "begun-egress4")
+		n.connects("another pod", 2, 3, "udp", 80, true)
+		n.connectsTo("from outside to the pod itself", 4, v4(1), "udp", 80)
+	})
+}
+
+// Datagrams with forged sources take the connections neither of another pod nor those that the pod begins.
+func TestAttackForgedDatagrams(t *testing.T) {
+	inNetwork(t, func(n *network) {
+		for _, pod := range []int{1, 2, 3} {
+			n.serve(pod, "udp", 80)
+		}
+		isolated := func(iface string) Port {
+			return Port{Interface: iface, Link: link, Ingress: allow(Rule{Peers: everyone}), Egress: allow(Rule{Peers: pod(3)})}
+		}
+		n.open(isolated("p1"), isolated("p2"))
+		n.flood(4, netip.AddrPortFrom(v4(1), 80), 90000, func(i int) netip.AddrPort {
+			return netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)}), uint16(1000+i>>16))
+		})
+		n.expectFull("p1", "begun-ingress4")
+		n.connectsTo("to another pod", 3, v4(2), "udp", 80)
+		n.connectsTo("from another pod", 2, v4(3), "udp", 80)
+		n.connectsTo("from the pod itself", 1, v4(3), "udp", 80)
+	})
+}
+
+// While a port's sets are full, its removal, a change of another port and a restart read no connections. A list of them
+// would show in allocations, however fast the machine is.
+func TestAttackFullSetsAtRemoval(t *testing.T) {
+	inNetwork(t, func(n *network) {
+		n.serve(3, "udp", 80)
+		full := Port{Interface: "p1", Link: link, Ingress: none, Egress: allow(Rule{Peers: everyone})}
+		other := Port{Interface: "p2", Link: link, Ingress: none, Egress: allow(Rule{Peers: everyone})}
+		n.open(full, other)
+		costs := func() map[string]uint64 {
+			return map[string]uint64{
+				"removal of another port": allocations(func() { n.check(n.table.Remove(other)) }),
+				"another port":            allocations(func() { n.check(n.table.Set(other)) }),
+				"restart":                 allocations(func() { n.open(full, other) }),
+			}
+		}
+		costs() // the first time allocates buffers
+		empty := costs()
+		n.flood(1, netip.AddrPortFrom(v4(3), 81), 65535, func(i int) netip.AddrPort { return netip.AddrPortFrom(v4(1), uint16(i)+1) })
+		known := n.expectFull("p1", "begun-egress4")
+		for what, cost := range costs() {
+			if cost > empty[what]+known/2 {
+				t.Errorf("%s: %d allocations while %d connections are known, %d before", what, cost, known, empty[what])
+			}
+		}
+		n.expectFull("p1", "begun-egress4") // the restart has kept them
+		cost := allocations(func() { n.check(n.table.Remove(full)) })
+		if cost > known/2 {
+			t.Errorf("removal of the port: %d allocations while %d connections are known", cost, known)
+		}
+		n.check(n.table.Set(full))
+		n.connectsTo("the next port of the name", 1, v4(3), "udp", 80)
+	})
+}
+
+// allocations counts those of f.
+func allocations(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.Mallocs - before.Mallocs
+}
+
+// expectFull returns how many connections are in a set, which has to be full.
+func (n *network) expectFull(iface, kind string) uint64 {
+	n.t.Helper()
+	known := len(n.known(iface, kind))
+	if known < flowSize {
+		n.t.Fatalf("%d connections of %s are in %s, want at least %d: the test shows nothing", known, iface, kind, flowSize)
+	}
+	return uint64(known)
+}
+
+// connectsTo checks that a pod can connect to an address.
+func (n *network) connectsTo(what string, from int, to netip.Addr, protocol string, port uint16) {
+	n.t.Helper()
+	c := n.dial(from, protocol, netip.AddrPortFrom(to, port))
+	if c == nil {
+		n.t.Errorf("%s: %d to %s, %s %d: does not connect", what, from, to, protocol, port)
+		return
+	}
+	c.Close()
+}
+
+// mac returns the MAC of the pod that has an address.
+func (n *network) mac(a netip.Addr) (mac net.HardwareAddr) {
+	n.t.Helper()
+	b := a.AsSlice()
+	ns := n.pods[int(b[len(b)-1])]
+	here, err := netns.Get()
+	n.check(err)
+	defer here.Close()
+	n.check(netns.Set(ns))
+	link, err := netlink.LinkByName("eth0")
+	n.check(err)
+	n.check(netns.Set(here))
+	return link.Attrs().HardwareAddr
+}

@@ -1,0 +1,148 @@
+package isolation
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+
+	"unnest/internal/netdev/nft"
+)
+
+// How long a connection is known. One of TCP is opening until the other end has answered without
+// SYN, and closing after a FIN or RST of either. UDP and SCTP are known for onceTime after one datagram of
+// the end that has begun, and for knownTime after each further one; answers do not count. So whoever forges
+// packets takes an entry for a minute at most.
+const (
+	openTime    = time.Hour // after an answer
+	openingTime = time.Minute
+	closingTime = time.Minute
+	onceTime    = 30 * time.Second
+	knownTime   = 3 * time.Minute
+)
+
+// How many connections of a family a port may have begun, and as many that others have. An
+// entry takes about 100 bytes, so the sets of a port take 30 MB at most.
+const (
+	flowSize    = 1 << 15
+	closingSize = 1<<16 - 1
+	pairSize    = 1 << 12
+)
+
+// flows has the sets of the connections of a port, for each family. No other port uses them: a port
+// that is flooded, or that floods, fills its own. Connections that the port has begun have
+// a set apart from those that others have, for the same reason.
+type flows [2]flowSets
+
+type flowSets struct {
+	begun   [2]*nftables.Set // by the direction of the first packet: egress, ingress
+	closing *nftables.Set    // TCP after a FIN or RST
+	pairs   *nftables.Set    // of addresses: for protocols without ports, and for fragments
+}
+
+func (f flows) all() (all []*nftables.Set) {
+	for _, s := range f {
+		all = append(all, s.begun[0], s.begun[1], s.closing, s.pairs)
+	}
+	return all
+}
+
+// flows returns the sets of a port. The kernel looks through all sets for each that a rule names,
+// so there are few.
+func (t *Table) flows(k key) (all flows) {
+	for i, f := range families {
+		set := func(kind string, size uint32, timeout time.Duration, parts ...nftables.SetDatatype) *nftables.Set {
+			parts = append([]nftables.SetDatatype{f.kind, f.kind, nftables.TypeInetProto}, parts...)
+			s := nft.NewSet(t.id(), table, fmt.Sprintf("%s%d-%s", kind, f.version, k), parts...)
+			s.Dynamic, s.Size, s.HasTimeout, s.Timeout = true, size, true, timeout
+			return s
+		}
+		port := nftables.TypeInetService
+		for j, d := range []direction{out, in} {
+			all[i].begun[j] = set("begun-"+d.name, flowSize, knownTime, port, port)
+		}
+		all[i].closing = set("closing", closingSize, closingTime, port, port)
+		all[i].pairs = set("pairs", pairSize, knownTime)
+	}
+	return all
+}
+
+func (t *Table) id() uint32 {
+	t.lastID++
+	return t.lastID
+}
+
+// addFlows adds the sets of a port, as far as the kernel does not have them, and the chains
+// that use them.
+func (t *Table) addFlows(c *nftables.Conn, k key) error {
+	var errs []error
+	sets := t.flows(k)
+	for _, s := range sets.all() {
+		// With a size the kernel would allocate the whole hash table now. So the set gets its size when it has
+		// rules. Before Linux 6.5 the kernel ignores that, and the set keeps its default of 65,535.
+		unsized := *s
+		unsized.Size = 0
+		errs = append(errs, c.AddSet(&unsized, nil))
+	}
+	for _, d := range []direction{out, in} {
+		addChain(c, flowChain("passed", d, k), sets.passed(d))
+		addChain(c, flowChain("known", d, k), sets.known(d, k))
+		addChain(c, flowChain("learn", d, k), sets.learn(d, k))
+	}
+	for _, s := range sets.all() {
+		errs = append(errs, c.AddSet(s, nil))
+	}
+	return errors.Join(errs...)
+}
+
+func flowChain(what string, d direction, k key) string { return what + "-" + portChain(d, k) }
+
+// passed accepts packets. A first fragment lets the others pass.
+func (s flows) passed(d direction) (rules [][]expr.Any) {
+	for i, f := range families {
+		rules = append(rules, nft.Rule(f.is, f.fragments.First, nft.Update(s[i].pairs, nil, d.pair(f)...)))
+	}
+	return append(rules, nft.Accept())
+}
+
+// known accepts packets of connections that are known, unless they begin one.
+func (s flows) known(d direction, k key) (rules [][]expr.Any) {
+	add := func(parts ...[]expr.Any) { rules = append(rules, nft.Rule(parts...)) }
+	pass := nft.Goto(flowChain("passed", d, k))
+	add(isTCP, begins, nft.Return())
+	for i, f := range families {
+		s, flow, pair := s[i], d.flow(f), d.pair(f)
+		own, other := s.begun[d.index], s.begun[1-d.index]
+		add(f.is, isTCP, nft.In(s.closing, flow...), nft.Update(s.closing, nil, flow...), pass)
+		for _, begun := range s.begun {
+			add(f.is, isTCP, ends, nft.In(begun, flow...), nft.Update(s.closing, nil, flow...), nft.Delete(begun, flow...), pass)
+		}
+		add(f.is, isTCP, noSYN, nft.In(other, flow...), nft.UpdateFor(other, openTime, flow...), pass)
+		add(f.is, isTCP, nft.In(own, flow...), pass)
+		add(f.is, notTCP, nft.In(own, flow...), nft.Update(own, nil, flow...), pass)
+		add(f.is, nft.In(other, flow...), pass)
+		add(f.is, f.fragments.Later, nft.In(s.pairs, pair...), nft.Accept())
+		add(f.is, notTCP, notUDP, notSCTP, nft.In(s.pairs, pair...), nft.Update(s.pairs, nil, pair...), nft.Accept())
+	}
+	return rules
+}
+
+// learn accepts a packet that the rules allow, and makes its connection known. It returns
+// if a set is full.
+func (s flows) learn(d direction, k key) (rules [][]expr.Any) {
+	add := func(parts ...[]expr.Any) { rules = append(rules, nft.Rule(parts...)) }
+	pass := nft.Goto(flowChain("passed", d, k))
+	for i, f := range families {
+		s, flow := s[i], d.flow(f)
+		begun := s.begun[d.index]
+		add(f.is, isTCP, begins, nft.Delete(s.closing, flow...))
+		add(f.is, isTCP, nft.UpdateFor(begun, openingTime, flow...), pass)
+		for _, protocol := range [][]expr.Any{isUDP, isSCTP} {
+			add(f.is, protocol, nft.UpdateFor(begun, onceTime, flow...), pass)
+		}
+		add(f.is, notTCP, notUDP, notSCTP, nft.Update(s.pairs, nil, d.pair(f)...), nft.Accept())
+	}
+	return rules
+}

@@ -1,0 +1,51 @@
+package nft
+
+import (
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// Fragments are the conditions on a packet of one family that is a part of a datagram.
+type Fragments struct {
+	First []expr.Any // has the transport header, and others follow
+	Later []expr.Any // has no transport header
+}
+
+// Fragments4 and Fragments6 are those of IPv4 and IPv6.
+var (
+	Fragments4 = Fragments{
+		First: Masked(Network(6, 2), []byte{0x3f, 0xff}, []byte{0x20, 0}), // more fragments, offset 0
+		Later: NotMasked(Network(6, 2), []byte{0x1f, 0xff}, []byte{0, 0}),
+	}
+	Fragments6 = Fragments{First: fragmentField(0xf9, 1, expr.CmpOpEq), Later: fragmentField(0xf8, 0, expr.CmpOpNeq)}
+)
+
+// fragmentField compares offset and flag in the fragment header of IPv6, of which mask has the lower byte, with
+// a value.
+func fragmentField(mask, value byte, op expr.CmpOp) []expr.Any {
+	return []expr.Any{
+		&expr.Exthdr{DestRegister: unix.NFT_REG_1, Type: unix.IPPROTO_FRAGMENT, Offset: 2, Len: 2, Op: expr.ExthdrOpIpv6},
+		&expr.Bitwise{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Len: 2, Mask: []byte{0xff, mask}, Xor: []byte{0, 0}},
+		&expr.Cmp{Op: op, Register: unix.NFT_REG_1, Data: []byte{0, value}},
+	}
+}
+
+// TinyFragments are conditions of which one holds for each first fragment that may not have the whole transport
+// header (RFC 1858, RFC 7112). No rule may decide by such a header: the rest comes in a later fragment, and what the
+// kernel reads in its place may be the frame's padding. No system sends such fragments of itself.
+var TinyFragments = tinyFragments()
+
+func tinyFragments() [][]expr.Any {
+	const header4, transport, fragmentHeader = 60, 20, 8 // bytes: the largest of IPv4 and TCP
+	isIPv4, isIPv6 := Is(Link(12, 2), 0x08, 0x00), Is(Link(12, 2), 0x86, 0xdd)
+	first := Rule(isIPv6, Fragments6.First)
+	all := [][]expr.Any{
+		Rule(isIPv4, Fragments4.First, Between(Network(2, 2), []byte{0, 0}, []byte{0, header4 + transport - 1})),
+		Rule(first, Between(Network(4, 2), []byte{0, 0}, []byte{0, fragmentHeader + transport - 1})),
+		Rule(first, IsNot(Network(6, 1), unix.IPPROTO_FRAGMENT)), // other headers come before
+	}
+	for _, header := range []byte{unix.IPPROTO_HOPOPTS, unix.IPPROTO_ROUTING, unix.IPPROTO_FRAGMENT, unix.IPPROTO_AH, unix.IPPROTO_DSTOPTS, unix.IPPROTO_MH} {
+		all = append(all, Rule(first, Is(Network(40, 1), header))) // or after it
+	}
+	return all
+}
