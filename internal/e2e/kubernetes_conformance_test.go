@@ -62,7 +62,7 @@ func testConformance(t *testing.T, dual bool, options ...string) {
 // enforcePolicies makes the host enforce the NetworkPolicies of the cluster.
 func (k *kubernetes) enforcePolicies() {
 	k.killDaemon()
-	k.fleet.Policy.Tenants[0].NetworkPolicy = quota.PolicyOptional
+	k.fleet.Policy.Tenants[0].NetworkPolicy, k.fleet.Policy.Tenants[0].PodRanges = quota.PolicyOptional, bridgedPods
 	k.startDaemon()
 	dir := filepath.Join(k.t.TempDir(), "policy")
 	mustRun(k.t, k.unnest, "hostd", "--config", filepath.Join(k.fleet.Lab.Dir, "hostd.yaml"), "--state", k.fleet.Lab.Dir, "policy", "enroll", fleet.Tenant, "--out", dir)

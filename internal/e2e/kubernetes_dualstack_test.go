@@ -113,7 +113,7 @@ func (k *kubernetes) bothFamilies() {
 // addressPolicies lets own-node2 have connections from one pod's addresses, in both families.
 func (k *kubernetes) addressPolicies() {
 	k.killDaemon()
-	k.fleet.Policy.Tenants[0].NetworkPolicy = quota.PolicyOptional
+	k.fleet.Policy.Tenants[0].NetworkPolicy, k.fleet.Policy.Tenants[0].PodRanges = quota.PolicyOptional, bridgedPods
 	k.startDaemon()
 	dir := filepath.Join(k.t.TempDir(), "policy")
 	mustRun(k.t, k.unnest, "hostd", "--config", filepath.Join(k.fleet.Lab.Dir, "hostd.yaml"), "--state", k.fleet.Lab.Dir, "policy", "enroll", fleet.Tenant, "--out", dir)

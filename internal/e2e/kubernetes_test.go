@@ -316,6 +316,9 @@ func (k *kubernetes) access() {
 	forward.kill(k.t)
 }
 
+// bridgedPods are the addresses of pods behind the guests' bridges.
+var bridgedPods = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/48")}
+
 // daemonKilled kills the host daemon while a connection is in use. A pod that is made
 // meanwhile starts when there is a daemon again.
 func (k *kubernetes) daemonKilled() {
@@ -332,7 +335,7 @@ func (k *kubernetes) daemonKilled() {
 	k.eventually("the pod's network is refused", func() bool {
 		return strings.Contains(k.ctl("get", "events", "--field-selector=involvedObject.name=late"), "FailedCreatePodSandBox")
 	})
-	k.fleet.Policy.Tenants[0].NetworkPolicy = quota.PolicyOptional // for networkPolicies
+	k.fleet.Policy.Tenants[0].NetworkPolicy, k.fleet.Policy.Tenants[0].PodRanges = quota.PolicyOptional, bridgedPods
 	k.startDaemon()
 	k.progresses("with a new daemon")
 	k.ctl("wait", "--for=condition=Ready", "pod/late", podLimit)

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"strings"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
@@ -148,7 +149,7 @@ func request(c netconf.BrFusion, args *skel.CmdArgs) *hostdpb.AttachNICRequest {
 	r := &hostdpb.AttachNICRequest{
 		ContainerId: args.ContainerID, Interface: args.IfName, Bridge: c.Bridge, Network: c.Name,
 		Allocate: !c.IPAM.Delegated(), Cold: c.Cold, Dhcp: c.IPAM.Type == netconf.DHCP, Mtu: uint32(c.MTU),
-		Services: len(c.Services) > 0,
+		Services: len(c.Services) > 0, Pod: podOf(args),
 	}
 	if c.Mode == netconf.Trunk {
 		r.Mode = hostdpb.Mode_MODE_TRUNK
@@ -159,6 +160,19 @@ func request(c netconf.BrFusion, args *skel.CmdArgs) *hostdpb.AttachNICRequest {
 		}
 	}
 	return r
+}
+
+// podOf returns the pod of Kubernetes whose sandbox a runtime sets up, nil if it names none.
+func podOf(args *skel.CmdArgs) *hostdpb.KubernetesPod {
+	named := map[string]string{}
+	for arg := range strings.SplitSeq(args.Args, ";") {
+		key, value, _ := strings.Cut(arg, "=")
+		named[key] = value
+	}
+	if named["K8S_POD_UID"] == "" {
+		return nil
+	}
+	return &hostdpb.KubernetesPod{Namespace: named["K8S_POD_NAMESPACE"], Name: named["K8S_POD_NAME"], Uid: named["K8S_POD_UID"]}
 }
 
 // appear waits for the NIC or, in trunk mode, for the trunk.

@@ -351,7 +351,8 @@ type AttachNICRequest struct {
 	Mtu       uint32     `protobuf:"varint,11,opt,name=mtu,proto3" json:"mtu,omitempty"`            // bytes; 0: the tenant's, which is also the maximum
 	// The pod connects to services through the guest: the daemon chooses NIC.service_addresses,
 	// if the tenant has policies and ranges of addresses.
-	Services      bool `protobuf:"varint,12,opt,name=services,proto3" json:"services,omitempty"`
+	Services      bool           `protobuf:"varint,12,opt,name=services,proto3" json:"services,omitempty"`
+	Pod           *KubernetesPod `protobuf:"bytes,13,opt,name=pod,proto3" json:"pod,omitempty"` // whose sandbox the container is; unset: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -470,6 +471,76 @@ func (x *AttachNICRequest) GetServices() bool {
 	return false
 }
 
+func (x *AttachNICRequest) GetPod() *KubernetesPod {
+	if x != nil {
+		return x.Pod
+	}
+	return nil
+}
+
+// KubernetesPod is a pod of a Kubernetes cluster, as its runtime names it.
+type KubernetesPod struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Namespace string                 `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Name      string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// The tenant's policies apply to the NIC by it. At most 64 bytes of letters, digits and '-'.
+	// Refused if another guest has a NIC of the pod, or the attachment is another pod's.
+	Uid           string `protobuf:"bytes,3,opt,name=uid,proto3" json:"uid,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KubernetesPod) Reset() {
+	*x = KubernetesPod{}
+	mi := &file_hostd_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KubernetesPod) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KubernetesPod) ProtoMessage() {}
+
+func (x *KubernetesPod) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KubernetesPod.ProtoReflect.Descriptor instead.
+func (*KubernetesPod) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *KubernetesPod) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *KubernetesPod) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *KubernetesPod) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
 // Bandwidth limits a NIC, seen from the pod, as in CNI's conventions. 0: none.
 type Bandwidth struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -483,7 +554,7 @@ type Bandwidth struct {
 
 func (x *Bandwidth) Reset() {
 	*x = Bandwidth{}
-	mi := &file_hostd_proto_msgTypes[1]
+	mi := &file_hostd_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -495,7 +566,7 @@ func (x *Bandwidth) String() string {
 func (*Bandwidth) ProtoMessage() {}
 
 func (x *Bandwidth) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[1]
+	mi := &file_hostd_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -508,7 +579,7 @@ func (x *Bandwidth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bandwidth.ProtoReflect.Descriptor instead.
 func (*Bandwidth) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{1}
+	return file_hostd_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Bandwidth) GetIngressRate() uint64 {
@@ -550,7 +621,7 @@ type AttachNICResponse struct {
 
 func (x *AttachNICResponse) Reset() {
 	*x = AttachNICResponse{}
-	mi := &file_hostd_proto_msgTypes[2]
+	mi := &file_hostd_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -562,7 +633,7 @@ func (x *AttachNICResponse) String() string {
 func (*AttachNICResponse) ProtoMessage() {}
 
 func (x *AttachNICResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[2]
+	mi := &file_hostd_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -575,7 +646,7 @@ func (x *AttachNICResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachNICResponse.ProtoReflect.Descriptor instead.
 func (*AttachNICResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{2}
+	return file_hostd_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *AttachNICResponse) GetNic() *NIC {
@@ -603,7 +674,7 @@ type Address struct {
 
 func (x *Address) Reset() {
 	*x = Address{}
-	mi := &file_hostd_proto_msgTypes[3]
+	mi := &file_hostd_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -615,7 +686,7 @@ func (x *Address) String() string {
 func (*Address) ProtoMessage() {}
 
 func (x *Address) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[3]
+	mi := &file_hostd_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -628,7 +699,7 @@ func (x *Address) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Address.ProtoReflect.Descriptor instead.
 func (*Address) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{3}
+	return file_hostd_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Address) GetAddress() string {
@@ -672,7 +743,7 @@ type NIC struct {
 
 func (x *NIC) Reset() {
 	*x = NIC{}
-	mi := &file_hostd_proto_msgTypes[4]
+	mi := &file_hostd_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -684,7 +755,7 @@ func (x *NIC) String() string {
 func (*NIC) ProtoMessage() {}
 
 func (x *NIC) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[4]
+	mi := &file_hostd_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -697,7 +768,7 @@ func (x *NIC) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NIC.ProtoReflect.Descriptor instead.
 func (*NIC) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{4}
+	return file_hostd_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *NIC) GetContainerId() string {
@@ -815,7 +886,7 @@ type DetachNICRequest struct {
 
 func (x *DetachNICRequest) Reset() {
 	*x = DetachNICRequest{}
-	mi := &file_hostd_proto_msgTypes[5]
+	mi := &file_hostd_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -827,7 +898,7 @@ func (x *DetachNICRequest) String() string {
 func (*DetachNICRequest) ProtoMessage() {}
 
 func (x *DetachNICRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[5]
+	mi := &file_hostd_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -840,7 +911,7 @@ func (x *DetachNICRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachNICRequest.ProtoReflect.Descriptor instead.
 func (*DetachNICRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{5}
+	return file_hostd_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *DetachNICRequest) GetContainerId() string {
@@ -865,7 +936,7 @@ type DetachNICResponse struct {
 
 func (x *DetachNICResponse) Reset() {
 	*x = DetachNICResponse{}
-	mi := &file_hostd_proto_msgTypes[6]
+	mi := &file_hostd_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -877,7 +948,7 @@ func (x *DetachNICResponse) String() string {
 func (*DetachNICResponse) ProtoMessage() {}
 
 func (x *DetachNICResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[6]
+	mi := &file_hostd_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -890,7 +961,7 @@ func (x *DetachNICResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachNICResponse.ProtoReflect.Descriptor instead.
 func (*DetachNICResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{6}
+	return file_hostd_proto_rawDescGZIP(), []int{7}
 }
 
 type ListNICsRequest struct {
@@ -901,7 +972,7 @@ type ListNICsRequest struct {
 
 func (x *ListNICsRequest) Reset() {
 	*x = ListNICsRequest{}
-	mi := &file_hostd_proto_msgTypes[7]
+	mi := &file_hostd_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -913,7 +984,7 @@ func (x *ListNICsRequest) String() string {
 func (*ListNICsRequest) ProtoMessage() {}
 
 func (x *ListNICsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[7]
+	mi := &file_hostd_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -926,7 +997,7 @@ func (x *ListNICsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNICsRequest.ProtoReflect.Descriptor instead.
 func (*ListNICsRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{7}
+	return file_hostd_proto_rawDescGZIP(), []int{8}
 }
 
 type ListNICsResponse struct {
@@ -938,7 +1009,7 @@ type ListNICsResponse struct {
 
 func (x *ListNICsResponse) Reset() {
 	*x = ListNICsResponse{}
-	mi := &file_hostd_proto_msgTypes[8]
+	mi := &file_hostd_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -950,7 +1021,7 @@ func (x *ListNICsResponse) String() string {
 func (*ListNICsResponse) ProtoMessage() {}
 
 func (x *ListNICsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[8]
+	mi := &file_hostd_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -963,7 +1034,7 @@ func (x *ListNICsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNICsResponse.ProtoReflect.Descriptor instead.
 func (*ListNICsResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{8}
+	return file_hostd_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListNICsResponse) GetNics() []*NIC {
@@ -987,7 +1058,7 @@ type CheckRequest struct {
 
 func (x *CheckRequest) Reset() {
 	*x = CheckRequest{}
-	mi := &file_hostd_proto_msgTypes[9]
+	mi := &file_hostd_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -999,7 +1070,7 @@ func (x *CheckRequest) String() string {
 func (*CheckRequest) ProtoMessage() {}
 
 func (x *CheckRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[9]
+	mi := &file_hostd_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1012,7 +1083,7 @@ func (x *CheckRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckRequest.ProtoReflect.Descriptor instead.
 func (*CheckRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{9}
+	return file_hostd_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CheckRequest) GetContainerId() string {
@@ -1067,7 +1138,7 @@ type CheckResponse struct {
 
 func (x *CheckResponse) Reset() {
 	*x = CheckResponse{}
-	mi := &file_hostd_proto_msgTypes[10]
+	mi := &file_hostd_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1079,7 +1150,7 @@ func (x *CheckResponse) String() string {
 func (*CheckResponse) ProtoMessage() {}
 
 func (x *CheckResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[10]
+	mi := &file_hostd_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1092,7 +1163,7 @@ func (x *CheckResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckResponse.ProtoReflect.Descriptor instead.
 func (*CheckResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{10}
+	return file_hostd_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CheckResponse) GetNic() *NIC {
@@ -1119,7 +1190,7 @@ type GCRequest struct {
 
 func (x *GCRequest) Reset() {
 	*x = GCRequest{}
-	mi := &file_hostd_proto_msgTypes[11]
+	mi := &file_hostd_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1131,7 +1202,7 @@ func (x *GCRequest) String() string {
 func (*GCRequest) ProtoMessage() {}
 
 func (x *GCRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[11]
+	mi := &file_hostd_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1144,7 +1215,7 @@ func (x *GCRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GCRequest.ProtoReflect.Descriptor instead.
 func (*GCRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{11}
+	return file_hostd_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GCRequest) GetNetwork() string {
@@ -1171,7 +1242,7 @@ type Attachment struct {
 
 func (x *Attachment) Reset() {
 	*x = Attachment{}
-	mi := &file_hostd_proto_msgTypes[12]
+	mi := &file_hostd_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1183,7 +1254,7 @@ func (x *Attachment) String() string {
 func (*Attachment) ProtoMessage() {}
 
 func (x *Attachment) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[12]
+	mi := &file_hostd_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1196,7 +1267,7 @@ func (x *Attachment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attachment.ProtoReflect.Descriptor instead.
 func (*Attachment) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{12}
+	return file_hostd_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Attachment) GetContainerId() string {
@@ -1222,7 +1293,7 @@ type GCResponse struct {
 
 func (x *GCResponse) Reset() {
 	*x = GCResponse{}
-	mi := &file_hostd_proto_msgTypes[13]
+	mi := &file_hostd_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1234,7 +1305,7 @@ func (x *GCResponse) String() string {
 func (*GCResponse) ProtoMessage() {}
 
 func (x *GCResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[13]
+	mi := &file_hostd_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1247,7 +1318,7 @@ func (x *GCResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GCResponse.ProtoReflect.Descriptor instead.
 func (*GCResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{13}
+	return file_hostd_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GCResponse) GetRemoved() []*Attachment {
@@ -1266,7 +1337,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_hostd_proto_msgTypes[14]
+	mi := &file_hostd_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1278,7 +1349,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[14]
+	mi := &file_hostd_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1291,7 +1362,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{14}
+	return file_hostd_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *StatusRequest) GetAllocate() bool {
@@ -1324,7 +1395,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_hostd_proto_msgTypes[15]
+	mi := &file_hostd_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1336,7 +1407,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[15]
+	mi := &file_hostd_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1349,7 +1420,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{15}
+	return file_hostd_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *StatusResponse) GetVersion() string {
@@ -1456,7 +1527,7 @@ type NICCount struct {
 
 func (x *NICCount) Reset() {
 	*x = NICCount{}
-	mi := &file_hostd_proto_msgTypes[16]
+	mi := &file_hostd_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1468,7 +1539,7 @@ func (x *NICCount) String() string {
 func (*NICCount) ProtoMessage() {}
 
 func (x *NICCount) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[16]
+	mi := &file_hostd_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1481,7 +1552,7 @@ func (x *NICCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NICCount.ProtoReflect.Descriptor instead.
 func (*NICCount) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{16}
+	return file_hostd_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *NICCount) GetAttached() uint32 {
@@ -1510,7 +1581,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_hostd_proto_msgTypes[17]
+	mi := &file_hostd_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1522,7 +1593,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[17]
+	mi := &file_hostd_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1535,7 +1606,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{17}
+	return file_hostd_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RenewRequest) GetCertificateRequest() []byte {
@@ -1554,7 +1625,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_hostd_proto_msgTypes[18]
+	mi := &file_hostd_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1566,7 +1637,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[18]
+	mi := &file_hostd_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1579,7 +1650,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{18}
+	return file_hostd_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RenewResponse) GetCertificate() []byte {
@@ -1603,7 +1674,7 @@ type SegmentSpec struct {
 
 func (x *SegmentSpec) Reset() {
 	*x = SegmentSpec{}
-	mi := &file_hostd_proto_msgTypes[19]
+	mi := &file_hostd_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1615,7 +1686,7 @@ func (x *SegmentSpec) String() string {
 func (*SegmentSpec) ProtoMessage() {}
 
 func (x *SegmentSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[19]
+	mi := &file_hostd_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1628,7 +1699,7 @@ func (x *SegmentSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SegmentSpec.ProtoReflect.Descriptor instead.
 func (*SegmentSpec) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{19}
+	return file_hostd_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SegmentSpec) GetPod() string {
@@ -1675,7 +1746,7 @@ type CreateSegmentRequest struct {
 
 func (x *CreateSegmentRequest) Reset() {
 	*x = CreateSegmentRequest{}
-	mi := &file_hostd_proto_msgTypes[20]
+	mi := &file_hostd_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1687,7 +1758,7 @@ func (x *CreateSegmentRequest) String() string {
 func (*CreateSegmentRequest) ProtoMessage() {}
 
 func (x *CreateSegmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[20]
+	mi := &file_hostd_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1700,7 +1771,7 @@ func (x *CreateSegmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSegmentRequest.ProtoReflect.Descriptor instead.
 func (*CreateSegmentRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{20}
+	return file_hostd_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CreateSegmentRequest) GetSegment() *SegmentSpec {
@@ -1720,7 +1791,7 @@ type CreateSegmentResponse struct {
 
 func (x *CreateSegmentResponse) Reset() {
 	*x = CreateSegmentResponse{}
-	mi := &file_hostd_proto_msgTypes[21]
+	mi := &file_hostd_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1732,7 +1803,7 @@ func (x *CreateSegmentResponse) String() string {
 func (*CreateSegmentResponse) ProtoMessage() {}
 
 func (x *CreateSegmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[21]
+	mi := &file_hostd_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1745,7 +1816,7 @@ func (x *CreateSegmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSegmentResponse.ProtoReflect.Descriptor instead.
 func (*CreateSegmentResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{21}
+	return file_hostd_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CreateSegmentResponse) GetSegment() *Segment {
@@ -1773,7 +1844,7 @@ type JoinSegmentRequest struct {
 
 func (x *JoinSegmentRequest) Reset() {
 	*x = JoinSegmentRequest{}
-	mi := &file_hostd_proto_msgTypes[22]
+	mi := &file_hostd_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1785,7 +1856,7 @@ func (x *JoinSegmentRequest) String() string {
 func (*JoinSegmentRequest) ProtoMessage() {}
 
 func (x *JoinSegmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[22]
+	mi := &file_hostd_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1798,7 +1869,7 @@ func (x *JoinSegmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinSegmentRequest.ProtoReflect.Descriptor instead.
 func (*JoinSegmentRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{22}
+	return file_hostd_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *JoinSegmentRequest) GetSegment() *SegmentSpec {
@@ -1831,7 +1902,7 @@ type JoinSegmentResponse struct {
 
 func (x *JoinSegmentResponse) Reset() {
 	*x = JoinSegmentResponse{}
-	mi := &file_hostd_proto_msgTypes[23]
+	mi := &file_hostd_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1843,7 +1914,7 @@ func (x *JoinSegmentResponse) String() string {
 func (*JoinSegmentResponse) ProtoMessage() {}
 
 func (x *JoinSegmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[23]
+	mi := &file_hostd_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1856,7 +1927,7 @@ func (x *JoinSegmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinSegmentResponse.ProtoReflect.Descriptor instead.
 func (*JoinSegmentResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{23}
+	return file_hostd_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *JoinSegmentResponse) GetEndpoint() *Endpoint {
@@ -1896,7 +1967,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_hostd_proto_msgTypes[24]
+	mi := &file_hostd_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1908,7 +1979,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[24]
+	mi := &file_hostd_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1921,7 +1992,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{24}
+	return file_hostd_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Endpoint) GetContainerId() string {
@@ -2039,7 +2110,7 @@ type LeaveSegmentRequest struct {
 
 func (x *LeaveSegmentRequest) Reset() {
 	*x = LeaveSegmentRequest{}
-	mi := &file_hostd_proto_msgTypes[25]
+	mi := &file_hostd_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2051,7 +2122,7 @@ func (x *LeaveSegmentRequest) String() string {
 func (*LeaveSegmentRequest) ProtoMessage() {}
 
 func (x *LeaveSegmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[25]
+	mi := &file_hostd_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2064,7 +2135,7 @@ func (x *LeaveSegmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveSegmentRequest.ProtoReflect.Descriptor instead.
 func (*LeaveSegmentRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{25}
+	return file_hostd_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *LeaveSegmentRequest) GetContainerId() string {
@@ -2089,7 +2160,7 @@ type LeaveSegmentResponse struct {
 
 func (x *LeaveSegmentResponse) Reset() {
 	*x = LeaveSegmentResponse{}
-	mi := &file_hostd_proto_msgTypes[26]
+	mi := &file_hostd_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2101,7 +2172,7 @@ func (x *LeaveSegmentResponse) String() string {
 func (*LeaveSegmentResponse) ProtoMessage() {}
 
 func (x *LeaveSegmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[26]
+	mi := &file_hostd_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2114,7 +2185,7 @@ func (x *LeaveSegmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveSegmentResponse.ProtoReflect.Descriptor instead.
 func (*LeaveSegmentResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{26}
+	return file_hostd_proto_rawDescGZIP(), []int{27}
 }
 
 type SegmentStatusRequest struct {
@@ -2127,7 +2198,7 @@ type SegmentStatusRequest struct {
 
 func (x *SegmentStatusRequest) Reset() {
 	*x = SegmentStatusRequest{}
-	mi := &file_hostd_proto_msgTypes[27]
+	mi := &file_hostd_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2139,7 +2210,7 @@ func (x *SegmentStatusRequest) String() string {
 func (*SegmentStatusRequest) ProtoMessage() {}
 
 func (x *SegmentStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[27]
+	mi := &file_hostd_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2152,7 +2223,7 @@ func (x *SegmentStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SegmentStatusRequest.ProtoReflect.Descriptor instead.
 func (*SegmentStatusRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{27}
+	return file_hostd_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SegmentStatusRequest) GetPod() string {
@@ -2178,7 +2249,7 @@ type SegmentStatusResponse struct {
 
 func (x *SegmentStatusResponse) Reset() {
 	*x = SegmentStatusResponse{}
-	mi := &file_hostd_proto_msgTypes[28]
+	mi := &file_hostd_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2190,7 +2261,7 @@ func (x *SegmentStatusResponse) String() string {
 func (*SegmentStatusResponse) ProtoMessage() {}
 
 func (x *SegmentStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[28]
+	mi := &file_hostd_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2203,7 +2274,7 @@ func (x *SegmentStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SegmentStatusResponse.ProtoReflect.Descriptor instead.
 func (*SegmentStatusResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{28}
+	return file_hostd_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SegmentStatusResponse) GetSegment() *Segment {
@@ -2227,7 +2298,7 @@ type Segment struct {
 
 func (x *Segment) Reset() {
 	*x = Segment{}
-	mi := &file_hostd_proto_msgTypes[29]
+	mi := &file_hostd_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2239,7 +2310,7 @@ func (x *Segment) String() string {
 func (*Segment) ProtoMessage() {}
 
 func (x *Segment) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[29]
+	mi := &file_hostd_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2252,7 +2323,7 @@ func (x *Segment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Segment.ProtoReflect.Descriptor instead.
 func (*Segment) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{29}
+	return file_hostd_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Segment) GetPod() string {
@@ -2313,7 +2384,7 @@ type Fraction struct {
 
 func (x *Fraction) Reset() {
 	*x = Fraction{}
-	mi := &file_hostd_proto_msgTypes[30]
+	mi := &file_hostd_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2325,7 +2396,7 @@ func (x *Fraction) String() string {
 func (*Fraction) ProtoMessage() {}
 
 func (x *Fraction) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[30]
+	mi := &file_hostd_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2338,7 +2409,7 @@ func (x *Fraction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fraction.ProtoReflect.Descriptor instead.
 func (*Fraction) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{30}
+	return file_hostd_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Fraction) GetFraction() uint32 {
@@ -2401,7 +2472,7 @@ type AttachVolumeRequest struct {
 
 func (x *AttachVolumeRequest) Reset() {
 	*x = AttachVolumeRequest{}
-	mi := &file_hostd_proto_msgTypes[31]
+	mi := &file_hostd_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2413,7 +2484,7 @@ func (x *AttachVolumeRequest) String() string {
 func (*AttachVolumeRequest) ProtoMessage() {}
 
 func (x *AttachVolumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[31]
+	mi := &file_hostd_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2426,7 +2497,7 @@ func (x *AttachVolumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachVolumeRequest.ProtoReflect.Descriptor instead.
 func (*AttachVolumeRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{31}
+	return file_hostd_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *AttachVolumeRequest) GetPod() string {
@@ -2459,7 +2530,7 @@ type AttachVolumeResponse struct {
 
 func (x *AttachVolumeResponse) Reset() {
 	*x = AttachVolumeResponse{}
-	mi := &file_hostd_proto_msgTypes[32]
+	mi := &file_hostd_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2471,7 +2542,7 @@ func (x *AttachVolumeResponse) String() string {
 func (*AttachVolumeResponse) ProtoMessage() {}
 
 func (x *AttachVolumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[32]
+	mi := &file_hostd_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2484,7 +2555,7 @@ func (x *AttachVolumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachVolumeResponse.ProtoReflect.Descriptor instead.
 func (*AttachVolumeResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{32}
+	return file_hostd_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AttachVolumeResponse) GetVolume() *Volume {
@@ -2509,7 +2580,7 @@ type Volume struct {
 
 func (x *Volume) Reset() {
 	*x = Volume{}
-	mi := &file_hostd_proto_msgTypes[33]
+	mi := &file_hostd_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2521,7 +2592,7 @@ func (x *Volume) String() string {
 func (*Volume) ProtoMessage() {}
 
 func (x *Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[33]
+	mi := &file_hostd_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2534,7 +2605,7 @@ func (x *Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Volume.ProtoReflect.Descriptor instead.
 func (*Volume) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{33}
+	return file_hostd_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Volume) GetPod() string {
@@ -2589,7 +2660,7 @@ type DetachVolumeRequest struct {
 
 func (x *DetachVolumeRequest) Reset() {
 	*x = DetachVolumeRequest{}
-	mi := &file_hostd_proto_msgTypes[34]
+	mi := &file_hostd_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2601,7 +2672,7 @@ func (x *DetachVolumeRequest) String() string {
 func (*DetachVolumeRequest) ProtoMessage() {}
 
 func (x *DetachVolumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[34]
+	mi := &file_hostd_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2614,7 +2685,7 @@ func (x *DetachVolumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachVolumeRequest.ProtoReflect.Descriptor instead.
 func (*DetachVolumeRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{34}
+	return file_hostd_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DetachVolumeRequest) GetPod() string {
@@ -2639,7 +2710,7 @@ type DetachVolumeResponse struct {
 
 func (x *DetachVolumeResponse) Reset() {
 	*x = DetachVolumeResponse{}
-	mi := &file_hostd_proto_msgTypes[35]
+	mi := &file_hostd_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2651,7 +2722,7 @@ func (x *DetachVolumeResponse) String() string {
 func (*DetachVolumeResponse) ProtoMessage() {}
 
 func (x *DetachVolumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[35]
+	mi := &file_hostd_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2664,7 +2735,7 @@ func (x *DetachVolumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachVolumeResponse.ProtoReflect.Descriptor instead.
 func (*DetachVolumeResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{35}
+	return file_hostd_proto_rawDescGZIP(), []int{36}
 }
 
 type AttachSharedMemoryRequest struct {
@@ -2679,7 +2750,7 @@ type AttachSharedMemoryRequest struct {
 
 func (x *AttachSharedMemoryRequest) Reset() {
 	*x = AttachSharedMemoryRequest{}
-	mi := &file_hostd_proto_msgTypes[36]
+	mi := &file_hostd_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2691,7 +2762,7 @@ func (x *AttachSharedMemoryRequest) String() string {
 func (*AttachSharedMemoryRequest) ProtoMessage() {}
 
 func (x *AttachSharedMemoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[36]
+	mi := &file_hostd_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2704,7 +2775,7 @@ func (x *AttachSharedMemoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachSharedMemoryRequest.ProtoReflect.Descriptor instead.
 func (*AttachSharedMemoryRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{36}
+	return file_hostd_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *AttachSharedMemoryRequest) GetPod() string {
@@ -2744,7 +2815,7 @@ type AttachSharedMemoryResponse struct {
 
 func (x *AttachSharedMemoryResponse) Reset() {
 	*x = AttachSharedMemoryResponse{}
-	mi := &file_hostd_proto_msgTypes[37]
+	mi := &file_hostd_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2756,7 +2827,7 @@ func (x *AttachSharedMemoryResponse) String() string {
 func (*AttachSharedMemoryResponse) ProtoMessage() {}
 
 func (x *AttachSharedMemoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[37]
+	mi := &file_hostd_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2769,7 +2840,7 @@ func (x *AttachSharedMemoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachSharedMemoryResponse.ProtoReflect.Descriptor instead.
 func (*AttachSharedMemoryResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{37}
+	return file_hostd_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *AttachSharedMemoryResponse) GetMemory() *SharedMemory {
@@ -2794,7 +2865,7 @@ type SharedMemory struct {
 
 func (x *SharedMemory) Reset() {
 	*x = SharedMemory{}
-	mi := &file_hostd_proto_msgTypes[38]
+	mi := &file_hostd_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2806,7 +2877,7 @@ func (x *SharedMemory) String() string {
 func (*SharedMemory) ProtoMessage() {}
 
 func (x *SharedMemory) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[38]
+	mi := &file_hostd_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2819,7 +2890,7 @@ func (x *SharedMemory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SharedMemory.ProtoReflect.Descriptor instead.
 func (*SharedMemory) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{38}
+	return file_hostd_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SharedMemory) GetPod() string {
@@ -2860,7 +2931,7 @@ type DetachSharedMemoryRequest struct {
 
 func (x *DetachSharedMemoryRequest) Reset() {
 	*x = DetachSharedMemoryRequest{}
-	mi := &file_hostd_proto_msgTypes[39]
+	mi := &file_hostd_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2872,7 +2943,7 @@ func (x *DetachSharedMemoryRequest) String() string {
 func (*DetachSharedMemoryRequest) ProtoMessage() {}
 
 func (x *DetachSharedMemoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[39]
+	mi := &file_hostd_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2885,7 +2956,7 @@ func (x *DetachSharedMemoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachSharedMemoryRequest.ProtoReflect.Descriptor instead.
 func (*DetachSharedMemoryRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{39}
+	return file_hostd_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *DetachSharedMemoryRequest) GetPod() string {
@@ -2910,7 +2981,7 @@ type DetachSharedMemoryResponse struct {
 
 func (x *DetachSharedMemoryResponse) Reset() {
 	*x = DetachSharedMemoryResponse{}
-	mi := &file_hostd_proto_msgTypes[40]
+	mi := &file_hostd_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2922,7 +2993,7 @@ func (x *DetachSharedMemoryResponse) String() string {
 func (*DetachSharedMemoryResponse) ProtoMessage() {}
 
 func (x *DetachSharedMemoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[40]
+	mi := &file_hostd_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2935,7 +3006,7 @@ func (x *DetachSharedMemoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachSharedMemoryResponse.ProtoReflect.Descriptor instead.
 func (*DetachSharedMemoryResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{40}
+	return file_hostd_proto_rawDescGZIP(), []int{41}
 }
 
 // ApplyRequest has one of its fields. A message has at most 64 KiB.
@@ -2944,14 +3015,14 @@ type ApplyRequest struct {
 	Pod           *PodPolicy             `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`        // in place of that of the same pod
 	More          *PodPolicy             `protobuf:"bytes,2,opt,name=more,proto3" json:"more,omitempty"`      // further rules of a pod that the same commit has named
 	Remove        string                 `protobuf:"bytes,3,opt,name=remove,proto3" json:"remove,omitempty"`  // a pod that has no policy any more
-	Commit        bool                   `protobuf:"varint,4,opt,name=commit,proto3" json:"commit,omitempty"` // put all requests since the last commit into force, all at once
+	Commit        bool                   `protobuf:"varint,4,opt,name=commit,proto3" json:"commit,omitempty"` // put all requests since the last commit into force, those of a pod at once
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_hostd_proto_msgTypes[41]
+	mi := &file_hostd_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2963,7 +3034,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[41]
+	mi := &file_hostd_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2976,7 +3047,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{41}
+	return file_hostd_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ApplyRequest) GetPod() *PodPolicy {
@@ -3011,17 +3082,20 @@ func (x *ApplyRequest) GetCommit() bool {
 type PodPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Pod   string                 `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"` // NAMESPACE/NAME, or another name: at most 320 bytes
-	// The NIC of the tenant that sends from one of the addresses is the pod's. At most 16.
-	Addresses     []string         `protobuf:"bytes,2,rep,name=addresses,proto3" json:"addresses,omitempty"`
-	Ingress       *PolicyDirection `protobuf:"bytes,3,opt,name=ingress,proto3" json:"ingress,omitempty"` // that others begin; unset: every one
-	Egress        *PolicyDirection `protobuf:"bytes,4,opt,name=egress,proto3" json:"egress,omitempty"`   // that the pod begins; unset: every one
+	// Without uid, the NIC of the tenant that sends from one of the addresses is the pod's. At most 16.
+	Addresses []string         `protobuf:"bytes,2,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	Ingress   *PolicyDirection `protobuf:"bytes,3,opt,name=ingress,proto3" json:"ingress,omitempty"` // that others begin; unset: every one
+	Egress    *PolicyDirection `protobuf:"bytes,4,opt,name=egress,proto3" json:"egress,omitempty"`   // that the pod begins; unset: every one
+	// The NICs attached for the pod of this UID are the pod's, whatever their addresses, and no
+	// others; addresses counts only for NICs that an earlier daemon attached, which has not kept the UID.
+	Uid           string `protobuf:"bytes,10,opt,name=uid,proto3" json:"uid,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PodPolicy) Reset() {
 	*x = PodPolicy{}
-	mi := &file_hostd_proto_msgTypes[42]
+	mi := &file_hostd_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3033,7 +3107,7 @@ func (x *PodPolicy) String() string {
 func (*PodPolicy) ProtoMessage() {}
 
 func (x *PodPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[42]
+	mi := &file_hostd_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3046,7 +3120,7 @@ func (x *PodPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodPolicy.ProtoReflect.Descriptor instead.
 func (*PodPolicy) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{42}
+	return file_hostd_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *PodPolicy) GetPod() string {
@@ -3077,6 +3151,13 @@ func (x *PodPolicy) GetEgress() *PolicyDirection {
 	return nil
 }
 
+func (x *PodPolicy) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
 // PolicyDirection allows the connections that match one of the rules.
 type PolicyDirection struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3087,7 +3168,7 @@ type PolicyDirection struct {
 
 func (x *PolicyDirection) Reset() {
 	*x = PolicyDirection{}
-	mi := &file_hostd_proto_msgTypes[43]
+	mi := &file_hostd_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3099,7 +3180,7 @@ func (x *PolicyDirection) String() string {
 func (*PolicyDirection) ProtoMessage() {}
 
 func (x *PolicyDirection) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[43]
+	mi := &file_hostd_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3112,7 +3193,7 @@ func (x *PolicyDirection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyDirection.ProtoReflect.Descriptor instead.
 func (*PolicyDirection) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{43}
+	return file_hostd_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *PolicyDirection) GetAllow() []*PolicyRule {
@@ -3132,7 +3213,7 @@ type PolicyRule struct {
 
 func (x *PolicyRule) Reset() {
 	*x = PolicyRule{}
-	mi := &file_hostd_proto_msgTypes[44]
+	mi := &file_hostd_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3144,7 +3225,7 @@ func (x *PolicyRule) String() string {
 func (*PolicyRule) ProtoMessage() {}
 
 func (x *PolicyRule) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[44]
+	mi := &file_hostd_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3157,7 +3238,7 @@ func (x *PolicyRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyRule.ProtoReflect.Descriptor instead.
 func (*PolicyRule) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{44}
+	return file_hostd_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *PolicyRule) GetPeers() []string {
@@ -3186,7 +3267,7 @@ type PolicyService struct {
 
 func (x *PolicyService) Reset() {
 	*x = PolicyService{}
-	mi := &file_hostd_proto_msgTypes[45]
+	mi := &file_hostd_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3198,7 +3279,7 @@ func (x *PolicyService) String() string {
 func (*PolicyService) ProtoMessage() {}
 
 func (x *PolicyService) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[45]
+	mi := &file_hostd_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3211,7 +3292,7 @@ func (x *PolicyService) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyService.ProtoReflect.Descriptor instead.
 func (*PolicyService) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{45}
+	return file_hostd_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *PolicyService) GetProtocol() Protocol {
@@ -3245,14 +3326,16 @@ type ApplyResponse struct {
 	Ended []string `protobuf:"bytes,3,rep,name=ended,proto3" json:"ended,omitempty"`
 	// Namespaces, the parts of pods' names before "/", whose policies are larger than the tenant's
 	// share of the packet filter has room for: the policies of their pods allow nothing.
-	Refused       []string `protobuf:"bytes,4,rep,name=refused,proto3" json:"refused,omitempty"`
+	Refused []string `protobuf:"bytes,4,rep,name=refused,proto3" json:"refused,omitempty"`
+	// What the daemon knows itself: a stream begins with it, and changes follow. Not after a commit.
+	Ownership     *Ownership `protobuf:"bytes,10,opt,name=ownership,proto3" json:"ownership,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ApplyResponse) Reset() {
 	*x = ApplyResponse{}
-	mi := &file_hostd_proto_msgTypes[46]
+	mi := &file_hostd_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3264,7 +3347,7 @@ func (x *ApplyResponse) String() string {
 func (*ApplyResponse) ProtoMessage() {}
 
 func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[46]
+	mi := &file_hostd_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3277,7 +3360,7 @@ func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResponse.ProtoReflect.Descriptor instead.
 func (*ApplyResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{46}
+	return file_hostd_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ApplyResponse) GetPods() uint32 {
@@ -3308,11 +3391,179 @@ func (x *ApplyResponse) GetRefused() []string {
 	return nil
 }
 
+func (x *ApplyResponse) GetOwnership() *Ownership {
+	if x != nil {
+		return x.Ownership
+	}
+	return nil
+}
+
+// Ownership is which addresses are whose.
+type Ownership struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The pods of the tenant that have NICs on this host: all in the first message, those that
+	// have changed later. A pod without addresses has no NIC any more.
+	Pods          []*AttachedPod `protobuf:"bytes,1,rep,name=pods,proto3" json:"pods,omitempty"`
+	Ranges        *AddressRanges `protobuf:"bytes,2,opt,name=ranges,proto3" json:"ranges,omitempty"` // unset: as before
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Ownership) Reset() {
+	*x = Ownership{}
+	mi := &file_hostd_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Ownership) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Ownership) ProtoMessage() {}
+
+func (x *Ownership) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Ownership.ProtoReflect.Descriptor instead.
+func (*Ownership) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *Ownership) GetPods() []*AttachedPod {
+	if x != nil {
+		return x.Pods
+	}
+	return nil
+}
+
+func (x *Ownership) GetRanges() *AddressRanges {
+	if x != nil {
+		return x.Ranges
+	}
+	return nil
+}
+
+type AttachedPod struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Uid           string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	Addresses     []string               `protobuf:"bytes,2,rep,name=addresses,proto3" json:"addresses,omitempty"` // from which its NICs may send
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttachedPod) Reset() {
+	*x = AttachedPod{}
+	mi := &file_hostd_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttachedPod) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttachedPod) ProtoMessage() {}
+
+func (x *AttachedPod) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttachedPod.ProtoReflect.Descriptor instead.
+func (*AttachedPod) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *AttachedPod) GetUid() string {
+	if x != nil {
+		return x.Uid
+	}
+	return ""
+}
+
+func (x *AttachedPod) GetAddresses() []string {
+	if x != nil {
+		return x.Addresses
+	}
+	return nil
+}
+
+// AddressRanges are where the status of a Kubernetes pod, which its node writes, may name
+// addresses, as ADDRESS/PREFIX-LENGTH.
+type AddressRanges struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pods          []string               `protobuf:"bytes,1,rep,name=pods,proto3" json:"pods,omitempty"`   // of pods without a NIC on this host
+	Nodes         []string               `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"` // of nodes
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddressRanges) Reset() {
+	*x = AddressRanges{}
+	mi := &file_hostd_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddressRanges) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddressRanges) ProtoMessage() {}
+
+func (x *AddressRanges) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddressRanges.ProtoReflect.Descriptor instead.
+func (*AddressRanges) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *AddressRanges) GetPods() []string {
+	if x != nil {
+		return x.Pods
+	}
+	return nil
+}
+
+func (x *AddressRanges) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
 var File_hostd_proto protoreflect.FileDescriptor
 
 const file_hostd_proto_rawDesc = "" +
 	"\n" +
-	"\vhostd.proto\x12\x0funnest.hostd.v1\"\xfa\x02\n" +
+	"\vhostd.proto\x12\x0funnest.hostd.v1\"\xac\x03\n" +
 	"\x10AttachNICRequest\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x1c\n" +
 	"\tinterface\x18\x02 \x01(\tR\tinterface\x12\x16\n" +
@@ -3326,7 +3577,12 @@ const file_hostd_proto_rawDesc = "" +
 	"\tbandwidth\x18\n" +
 	" \x01(\v2\x1a.unnest.hostd.v1.BandwidthR\tbandwidth\x12\x10\n" +
 	"\x03mtu\x18\v \x01(\rR\x03mtu\x12\x1a\n" +
-	"\bservices\x18\f \x01(\bR\bservices\"\x97\x01\n" +
+	"\bservices\x18\f \x01(\bR\bservices\x120\n" +
+	"\x03pod\x18\r \x01(\v2\x1e.unnest.hostd.v1.KubernetesPodR\x03pod\"S\n" +
+	"\rKubernetesPod\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
+	"\x03uid\x18\x03 \x01(\tR\x03uid\"\x97\x01\n" +
 	"\tBandwidth\x12!\n" +
 	"\fingress_rate\x18\x01 \x01(\x04R\vingressRate\x12#\n" +
 	"\ringress_burst\x18\x02 \x01(\x04R\fingressBurst\x12\x1f\n" +
@@ -3512,12 +3768,14 @@ const file_hostd_proto_rawDesc = "" +
 	"\x03pod\x18\x01 \x01(\v2\x1a.unnest.hostd.v1.PodPolicyR\x03pod\x12.\n" +
 	"\x04more\x18\x02 \x01(\v2\x1a.unnest.hostd.v1.PodPolicyR\x04more\x12\x16\n" +
 	"\x06remove\x18\x03 \x01(\tR\x06remove\x12\x16\n" +
-	"\x06commit\x18\x04 \x01(\bR\x06commit\"\xb1\x01\n" +
+	"\x06commit\x18\x04 \x01(\bR\x06commit\"\xc3\x01\n" +
 	"\tPodPolicy\x12\x10\n" +
 	"\x03pod\x18\x01 \x01(\tR\x03pod\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x12:\n" +
 	"\aingress\x18\x03 \x01(\v2 .unnest.hostd.v1.PolicyDirectionR\aingress\x128\n" +
-	"\x06egress\x18\x04 \x01(\v2 .unnest.hostd.v1.PolicyDirectionR\x06egress\"D\n" +
+	"\x06egress\x18\x04 \x01(\v2 .unnest.hostd.v1.PolicyDirectionR\x06egress\x12\x10\n" +
+	"\x03uid\x18\n" +
+	" \x01(\tR\x03uid\"D\n" +
 	"\x0fPolicyDirection\x121\n" +
 	"\x05allow\x18\x01 \x03(\v2\x1b.unnest.hostd.v1.PolicyRuleR\x05allow\"^\n" +
 	"\n" +
@@ -3527,12 +3785,23 @@ const file_hostd_proto_rawDesc = "" +
 	"\rPolicyService\x125\n" +
 	"\bprotocol\x18\x01 \x01(\x0e2\x19.unnest.hostd.v1.ProtocolR\bprotocol\x12\x14\n" +
 	"\x05first\x18\x02 \x01(\rR\x05first\x12\x12\n" +
-	"\x04last\x18\x03 \x01(\rR\x04last\"g\n" +
+	"\x04last\x18\x03 \x01(\rR\x04last\"\xa1\x01\n" +
 	"\rApplyResponse\x12\x12\n" +
 	"\x04pods\x18\x01 \x01(\rR\x04pods\x12\x12\n" +
 	"\x04nics\x18\x02 \x01(\rR\x04nics\x12\x14\n" +
 	"\x05ended\x18\x03 \x03(\tR\x05ended\x12\x18\n" +
-	"\arefused\x18\x04 \x03(\tR\arefused*:\n" +
+	"\arefused\x18\x04 \x03(\tR\arefused\x128\n" +
+	"\townership\x18\n" +
+	" \x01(\v2\x1a.unnest.hostd.v1.OwnershipR\townership\"u\n" +
+	"\tOwnership\x120\n" +
+	"\x04pods\x18\x01 \x03(\v2\x1c.unnest.hostd.v1.AttachedPodR\x04pods\x126\n" +
+	"\x06ranges\x18\x02 \x01(\v2\x1e.unnest.hostd.v1.AddressRangesR\x06ranges\"=\n" +
+	"\vAttachedPod\x12\x10\n" +
+	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1c\n" +
+	"\taddresses\x18\x02 \x03(\tR\taddresses\"9\n" +
+	"\rAddressRanges\x12\x12\n" +
+	"\x04pods\x18\x01 \x03(\tR\x04pods\x12\x14\n" +
+	"\x05nodes\x18\x02 \x03(\tR\x05nodes*:\n" +
 	"\x04Mode\x12\x10\n" +
 	"\fMODE_HOTPLUG\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -3596,7 +3865,7 @@ func file_hostd_proto_rawDescGZIP() []byte {
 }
 
 var file_hostd_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_hostd_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_hostd_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_hostd_proto_goTypes = []any{
 	(Mode)(0),                          // 0: unnest.hostd.v1.Mode
 	(NICState)(0),                      // 1: unnest.hostd.v1.NICState
@@ -3605,125 +3874,133 @@ var file_hostd_proto_goTypes = []any{
 	(VolumeTransport)(0),               // 4: unnest.hostd.v1.VolumeTransport
 	(Protocol)(0),                      // 5: unnest.hostd.v1.Protocol
 	(*AttachNICRequest)(nil),           // 6: unnest.hostd.v1.AttachNICRequest
-	(*Bandwidth)(nil),                  // 7: unnest.hostd.v1.Bandwidth
-	(*AttachNICResponse)(nil),          // 8: unnest.hostd.v1.AttachNICResponse
-	(*Address)(nil),                    // 9: unnest.hostd.v1.Address
-	(*NIC)(nil),                        // 10: unnest.hostd.v1.NIC
-	(*DetachNICRequest)(nil),           // 11: unnest.hostd.v1.DetachNICRequest
-	(*DetachNICResponse)(nil),          // 12: unnest.hostd.v1.DetachNICResponse
-	(*ListNICsRequest)(nil),            // 13: unnest.hostd.v1.ListNICsRequest
-	(*ListNICsResponse)(nil),           // 14: unnest.hostd.v1.ListNICsResponse
-	(*CheckRequest)(nil),               // 15: unnest.hostd.v1.CheckRequest
-	(*CheckResponse)(nil),              // 16: unnest.hostd.v1.CheckResponse
-	(*GCRequest)(nil),                  // 17: unnest.hostd.v1.GCRequest
-	(*Attachment)(nil),                 // 18: unnest.hostd.v1.Attachment
-	(*GCResponse)(nil),                 // 19: unnest.hostd.v1.GCResponse
-	(*StatusRequest)(nil),              // 20: unnest.hostd.v1.StatusRequest
-	(*StatusResponse)(nil),             // 21: unnest.hostd.v1.StatusResponse
-	(*NICCount)(nil),                   // 22: unnest.hostd.v1.NICCount
-	(*RenewRequest)(nil),               // 23: unnest.hostd.v1.RenewRequest
-	(*RenewResponse)(nil),              // 24: unnest.hostd.v1.RenewResponse
-	(*SegmentSpec)(nil),                // 25: unnest.hostd.v1.SegmentSpec
-	(*CreateSegmentRequest)(nil),       // 26: unnest.hostd.v1.CreateSegmentRequest
-	(*CreateSegmentResponse)(nil),      // 27: unnest.hostd.v1.CreateSegmentResponse
-	(*JoinSegmentRequest)(nil),         // 28: unnest.hostd.v1.JoinSegmentRequest
-	(*JoinSegmentResponse)(nil),        // 29: unnest.hostd.v1.JoinSegmentResponse
-	(*Endpoint)(nil),                   // 30: unnest.hostd.v1.Endpoint
-	(*LeaveSegmentRequest)(nil),        // 31: unnest.hostd.v1.LeaveSegmentRequest
-	(*LeaveSegmentResponse)(nil),       // 32: unnest.hostd.v1.LeaveSegmentResponse
-	(*SegmentStatusRequest)(nil),       // 33: unnest.hostd.v1.SegmentStatusRequest
-	(*SegmentStatusResponse)(nil),      // 34: unnest.hostd.v1.SegmentStatusResponse
-	(*Segment)(nil),                    // 35: unnest.hostd.v1.Segment
-	(*Fraction)(nil),                   // 36: unnest.hostd.v1.Fraction
-	(*AttachVolumeRequest)(nil),        // 37: unnest.hostd.v1.AttachVolumeRequest
-	(*AttachVolumeResponse)(nil),       // 38: unnest.hostd.v1.AttachVolumeResponse
-	(*Volume)(nil),                     // 39: unnest.hostd.v1.Volume
-	(*DetachVolumeRequest)(nil),        // 40: unnest.hostd.v1.DetachVolumeRequest
-	(*DetachVolumeResponse)(nil),       // 41: unnest.hostd.v1.DetachVolumeResponse
-	(*AttachSharedMemoryRequest)(nil),  // 42: unnest.hostd.v1.AttachSharedMemoryRequest
-	(*AttachSharedMemoryResponse)(nil), // 43: unnest.hostd.v1.AttachSharedMemoryResponse
-	(*SharedMemory)(nil),               // 44: unnest.hostd.v1.SharedMemory
-	(*DetachSharedMemoryRequest)(nil),  // 45: unnest.hostd.v1.DetachSharedMemoryRequest
-	(*DetachSharedMemoryResponse)(nil), // 46: unnest.hostd.v1.DetachSharedMemoryResponse
-	(*ApplyRequest)(nil),               // 47: unnest.hostd.v1.ApplyRequest
-	(*PodPolicy)(nil),                  // 48: unnest.hostd.v1.PodPolicy
-	(*PolicyDirection)(nil),            // 49: unnest.hostd.v1.PolicyDirection
-	(*PolicyRule)(nil),                 // 50: unnest.hostd.v1.PolicyRule
-	(*PolicyService)(nil),              // 51: unnest.hostd.v1.PolicyService
-	(*ApplyResponse)(nil),              // 52: unnest.hostd.v1.ApplyResponse
+	(*KubernetesPod)(nil),              // 7: unnest.hostd.v1.KubernetesPod
+	(*Bandwidth)(nil),                  // 8: unnest.hostd.v1.Bandwidth
+	(*AttachNICResponse)(nil),          // 9: unnest.hostd.v1.AttachNICResponse
+	(*Address)(nil),                    // 10: unnest.hostd.v1.Address
+	(*NIC)(nil),                        // 11: unnest.hostd.v1.NIC
+	(*DetachNICRequest)(nil),           // 12: unnest.hostd.v1.DetachNICRequest
+	(*DetachNICResponse)(nil),          // 13: unnest.hostd.v1.DetachNICResponse
+	(*ListNICsRequest)(nil),            // 14: unnest.hostd.v1.ListNICsRequest
+	(*ListNICsResponse)(nil),           // 15: unnest.hostd.v1.ListNICsResponse
+	(*CheckRequest)(nil),               // 16: unnest.hostd.v1.CheckRequest
+	(*CheckResponse)(nil),              // 17: unnest.hostd.v1.CheckResponse
+	(*GCRequest)(nil),                  // 18: unnest.hostd.v1.GCRequest
+	(*Attachment)(nil),                 // 19: unnest.hostd.v1.Attachment
+	(*GCResponse)(nil),                 // 20: unnest.hostd.v1.GCResponse
+	(*StatusRequest)(nil),              // 21: unnest.hostd.v1.StatusRequest
+	(*StatusResponse)(nil),             // 22: unnest.hostd.v1.StatusResponse
+	(*NICCount)(nil),                   // 23: unnest.hostd.v1.NICCount
+	(*RenewRequest)(nil),               // 24: unnest.hostd.v1.RenewRequest
+	(*RenewResponse)(nil),              // 25: unnest.hostd.v1.RenewResponse
+	(*SegmentSpec)(nil),                // 26: unnest.hostd.v1.SegmentSpec
+	(*CreateSegmentRequest)(nil),       // 27: unnest.hostd.v1.CreateSegmentRequest
+	(*CreateSegmentResponse)(nil),      // 28: unnest.hostd.v1.CreateSegmentResponse
+	(*JoinSegmentRequest)(nil),         // 29: unnest.hostd.v1.JoinSegmentRequest
+	(*JoinSegmentResponse)(nil),        // 30: unnest.hostd.v1.JoinSegmentResponse
+	(*Endpoint)(nil),                   // 31: unnest.hostd.v1.Endpoint
+	(*LeaveSegmentRequest)(nil),        // 32: unnest.hostd.v1.LeaveSegmentRequest
+	(*LeaveSegmentResponse)(nil),       // 33: unnest.hostd.v1.LeaveSegmentResponse
+	(*SegmentStatusRequest)(nil),       // 34: unnest.hostd.v1.SegmentStatusRequest
+	(*SegmentStatusResponse)(nil),      // 35: unnest.hostd.v1.SegmentStatusResponse
+	(*Segment)(nil),                    // 36: unnest.hostd.v1.Segment
+	(*Fraction)(nil),                   // 37: unnest.hostd.v1.Fraction
+	(*AttachVolumeRequest)(nil),        // 38: unnest.hostd.v1.AttachVolumeRequest
+	(*AttachVolumeResponse)(nil),       // 39: unnest.hostd.v1.AttachVolumeResponse
+	(*Volume)(nil),                     // 40: unnest.hostd.v1.Volume
+	(*DetachVolumeRequest)(nil),        // 41: unnest.hostd.v1.DetachVolumeRequest
+	(*DetachVolumeResponse)(nil),       // 42: unnest.hostd.v1.DetachVolumeResponse
+	(*AttachSharedMemoryRequest)(nil),  // 43: unnest.hostd.v1.AttachSharedMemoryRequest
+	(*AttachSharedMemoryResponse)(nil), // 44: unnest.hostd.v1.AttachSharedMemoryResponse
+	(*SharedMemory)(nil),               // 45: unnest.hostd.v1.SharedMemory
+	(*DetachSharedMemoryRequest)(nil),  // 46: unnest.hostd.v1.DetachSharedMemoryRequest
+	(*DetachSharedMemoryResponse)(nil), // 47: unnest.hostd.v1.DetachSharedMemoryResponse
+	(*ApplyRequest)(nil),               // 48: unnest.hostd.v1.ApplyRequest
+	(*PodPolicy)(nil),                  // 49: unnest.hostd.v1.PodPolicy
+	(*PolicyDirection)(nil),            // 50: unnest.hostd.v1.PolicyDirection
+	(*PolicyRule)(nil),                 // 51: unnest.hostd.v1.PolicyRule
+	(*PolicyService)(nil),              // 52: unnest.hostd.v1.PolicyService
+	(*ApplyResponse)(nil),              // 53: unnest.hostd.v1.ApplyResponse
+	(*Ownership)(nil),                  // 54: unnest.hostd.v1.Ownership
+	(*AttachedPod)(nil),                // 55: unnest.hostd.v1.AttachedPod
+	(*AddressRanges)(nil),              // 56: unnest.hostd.v1.AddressRanges
 }
 var file_hostd_proto_depIdxs = []int32{
 	0,  // 0: unnest.hostd.v1.AttachNICRequest.mode:type_name -> unnest.hostd.v1.Mode
-	7,  // 1: unnest.hostd.v1.AttachNICRequest.bandwidth:type_name -> unnest.hostd.v1.Bandwidth
-	10, // 2: unnest.hostd.v1.AttachNICResponse.nic:type_name -> unnest.hostd.v1.NIC
-	9,  // 3: unnest.hostd.v1.AttachNICResponse.addresses:type_name -> unnest.hostd.v1.Address
-	1,  // 4: unnest.hostd.v1.NIC.state:type_name -> unnest.hostd.v1.NICState
-	0,  // 5: unnest.hostd.v1.NIC.mode:type_name -> unnest.hostd.v1.Mode
-	10, // 6: unnest.hostd.v1.ListNICsResponse.nics:type_name -> unnest.hostd.v1.NIC
-	10, // 7: unnest.hostd.v1.CheckResponse.nic:type_name -> unnest.hostd.v1.NIC
-	30, // 8: unnest.hostd.v1.CheckResponse.endpoint:type_name -> unnest.hostd.v1.Endpoint
-	18, // 9: unnest.hostd.v1.GCRequest.valid:type_name -> unnest.hostd.v1.Attachment
-	18, // 10: unnest.hostd.v1.GCResponse.removed:type_name -> unnest.hostd.v1.Attachment
-	2,  // 11: unnest.hostd.v1.StatusResponse.segment_modes:type_name -> unnest.hostd.v1.SegmentMode
-	22, // 12: unnest.hostd.v1.StatusResponse.nics:type_name -> unnest.hostd.v1.NICCount
-	2,  // 13: unnest.hostd.v1.SegmentSpec.mode:type_name -> unnest.hostd.v1.SegmentMode
-	3,  // 14: unnest.hostd.v1.SegmentSpec.span:type_name -> unnest.hostd.v1.SegmentSpan
-	25, // 15: unnest.hostd.v1.CreateSegmentRequest.segment:type_name -> unnest.hostd.v1.SegmentSpec
-	35, // 16: unnest.hostd.v1.CreateSegmentResponse.segment:type_name -> unnest.hostd.v1.Segment
-	25, // 17: unnest.hostd.v1.JoinSegmentRequest.segment:type_name -> unnest.hostd.v1.SegmentSpec
-	30, // 18: unnest.hostd.v1.JoinSegmentResponse.endpoint:type_name -> unnest.hostd.v1.Endpoint
-	1,  // 19: unnest.hostd.v1.Endpoint.state:type_name -> unnest.hostd.v1.NICState
-	2,  // 20: unnest.hostd.v1.Endpoint.mode:type_name -> unnest.hostd.v1.SegmentMode
-	35, // 21: unnest.hostd.v1.SegmentStatusResponse.segment:type_name -> unnest.hostd.v1.Segment
-	2,  // 22: unnest.hostd.v1.Segment.mode:type_name -> unnest.hostd.v1.SegmentMode
-	36, // 23: unnest.hostd.v1.Segment.fractions:type_name -> unnest.hostd.v1.Fraction
-	39, // 24: unnest.hostd.v1.AttachVolumeResponse.volume:type_name -> unnest.hostd.v1.Volume
-	4,  // 25: unnest.hostd.v1.Volume.transport:type_name -> unnest.hostd.v1.VolumeTransport
-	44, // 26: unnest.hostd.v1.AttachSharedMemoryResponse.memory:type_name -> unnest.hostd.v1.SharedMemory
-	48, // 27: unnest.hostd.v1.ApplyRequest.pod:type_name -> unnest.hostd.v1.PodPolicy
-	48, // 28: unnest.hostd.v1.ApplyRequest.more:type_name -> unnest.hostd.v1.PodPolicy
-	49, // 29: unnest.hostd.v1.PodPolicy.ingress:type_name -> unnest.hostd.v1.PolicyDirection
-	49, // 30: unnest.hostd.v1.PodPolicy.egress:type_name -> unnest.hostd.v1.PolicyDirection
-	50, // 31: unnest.hostd.v1.PolicyDirection.allow:type_name -> unnest.hostd.v1.PolicyRule
-	51, // 32: unnest.hostd.v1.PolicyRule.services:type_name -> unnest.hostd.v1.PolicyService
-	5,  // 33: unnest.hostd.v1.PolicyService.protocol:type_name -> unnest.hostd.v1.Protocol
-	6,  // 34: unnest.hostd.v1.HostDaemon.AttachNIC:input_type -> unnest.hostd.v1.AttachNICRequest
-	11, // 35: unnest.hostd.v1.HostDaemon.DetachNIC:input_type -> unnest.hostd.v1.DetachNICRequest
-	13, // 36: unnest.hostd.v1.HostDaemon.ListNICs:input_type -> unnest.hostd.v1.ListNICsRequest
-	15, // 37: unnest.hostd.v1.HostDaemon.Check:input_type -> unnest.hostd.v1.CheckRequest
-	17, // 38: unnest.hostd.v1.HostDaemon.GC:input_type -> unnest.hostd.v1.GCRequest
-	20, // 39: unnest.hostd.v1.HostDaemon.Status:input_type -> unnest.hostd.v1.StatusRequest
-	23, // 40: unnest.hostd.v1.HostDaemon.Renew:input_type -> unnest.hostd.v1.RenewRequest
-	26, // 41: unnest.hostd.v1.HostDaemon.CreateSegment:input_type -> unnest.hostd.v1.CreateSegmentRequest
-	28, // 42: unnest.hostd.v1.HostDaemon.JoinSegment:input_type -> unnest.hostd.v1.JoinSegmentRequest
-	31, // 43: unnest.hostd.v1.HostDaemon.LeaveSegment:input_type -> unnest.hostd.v1.LeaveSegmentRequest
-	33, // 44: unnest.hostd.v1.HostDaemon.SegmentStatus:input_type -> unnest.hostd.v1.SegmentStatusRequest
-	37, // 45: unnest.hostd.v1.HostDaemon.AttachVolume:input_type -> unnest.hostd.v1.AttachVolumeRequest
-	40, // 46: unnest.hostd.v1.HostDaemon.DetachVolume:input_type -> unnest.hostd.v1.DetachVolumeRequest
-	42, // 47: unnest.hostd.v1.HostDaemon.AttachSharedMemory:input_type -> unnest.hostd.v1.AttachSharedMemoryRequest
-	45, // 48: unnest.hostd.v1.HostDaemon.DetachSharedMemory:input_type -> unnest.hostd.v1.DetachSharedMemoryRequest
-	47, // 49: unnest.hostd.v1.HostPolicy.Apply:input_type -> unnest.hostd.v1.ApplyRequest
-	8,  // 50: unnest.hostd.v1.HostDaemon.AttachNIC:output_type -> unnest.hostd.v1.AttachNICResponse
-	12, // 51: unnest.hostd.v1.HostDaemon.DetachNIC:output_type -> unnest.hostd.v1.DetachNICResponse
-	14, // 52: unnest.hostd.v1.HostDaemon.ListNICs:output_type -> unnest.hostd.v1.ListNICsResponse
-	16, // 53: unnest.hostd.v1.HostDaemon.Check:output_type -> unnest.hostd.v1.CheckResponse
-	19, // 54: unnest.hostd.v1.HostDaemon.GC:output_type -> unnest.hostd.v1.GCResponse
-	21, // 55: unnest.hostd.v1.HostDaemon.Status:output_type -> unnest.hostd.v1.StatusResponse
-	24, // 56: unnest.hostd.v1.HostDaemon.Renew:output_type -> unnest.hostd.v1.RenewResponse
-	27, // 57: unnest.hostd.v1.HostDaemon.CreateSegment:output_type -> unnest.hostd.v1.CreateSegmentResponse
-	29, // 58: unnest.hostd.v1.HostDaemon.JoinSegment:output_type -> unnest.hostd.v1.JoinSegmentResponse
-	32, // 59: unnest.hostd.v1.HostDaemon.LeaveSegment:output_type -> unnest.hostd.v1.LeaveSegmentResponse
-	34, // 60: unnest.hostd.v1.HostDaemon.SegmentStatus:output_type -> unnest.hostd.v1.SegmentStatusResponse
-	38, // 61: unnest.hostd.v1.HostDaemon.AttachVolume:output_type -> unnest.hostd.v1.AttachVolumeResponse
-	41, // 62: unnest.hostd.v1.HostDaemon.DetachVolume:output_type -> unnest.hostd.v1.DetachVolumeResponse
-	43, // 63: unnest.hostd.v1.HostDaemon.AttachSharedMemory:output_type -> unnest.hostd.v1.AttachSharedMemoryResponse
-	46, // 64: unnest.hostd.v1.HostDaemon.DetachSharedMemory:output_type -> unnest.hostd.v1.DetachSharedMemoryResponse
-	52, // 65: unnest.hostd.v1.HostPolicy.Apply:output_type -> unnest.hostd.v1.ApplyResponse
-	50, // [50:66] is the sub-list for method output_type
-	34, // [34:50] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	8,  // 1: unnest.hostd.v1.AttachNICRequest.bandwidth:type_name -> unnest.hostd.v1.Bandwidth
+	7,  // 2: unnest.hostd.v1.AttachNICRequest.pod:type_name -> unnest.hostd.v1.KubernetesPod
+	11, // 3: unnest.hostd.v1.AttachNICResponse.nic:type_name -> unnest.hostd.v1.NIC
+	10, // 4: unnest.hostd.v1.AttachNICResponse.addresses:type_name -> unnest.hostd.v1.Address
+	1,  // 5: unnest.hostd.v1.NIC.state:type_name -> unnest.hostd.v1.NICState
+	0,  // 6: unnest.hostd.v1.NIC.mode:type_name -> unnest.hostd.v1.Mode
+	11, // 7: unnest.hostd.v1.ListNICsResponse.nics:type_name -> unnest.hostd.v1.NIC
+	11, // 8: unnest.hostd.v1.CheckResponse.nic:type_name -> unnest.hostd.v1.NIC
+	31, // 9: unnest.hostd.v1.CheckResponse.endpoint:type_name -> unnest.hostd.v1.Endpoint
+	19, // 10: unnest.hostd.v1.GCRequest.valid:type_name -> unnest.hostd.v1.Attachment
+	19, // 11: unnest.hostd.v1.GCResponse.removed:type_name -> unnest.hostd.v1.Attachment
+	2,  // 12: unnest.hostd.v1.StatusResponse.segment_modes:type_name -> unnest.hostd.v1.SegmentMode
+	23, // 13: unnest.hostd.v1.StatusResponse.nics:type_name -> unnest.hostd.v1.NICCount
+	2,  // 14: unnest.hostd.v1.SegmentSpec.mode:type_name -> unnest.hostd.v1.SegmentMode
+	3,  // 15: unnest.hostd.v1.SegmentSpec.span:type_name -> unnest.hostd.v1.SegmentSpan
+	26, // 16: unnest.hostd.v1.CreateSegmentRequest.segment:type_name -> unnest.hostd.v1.SegmentSpec
+	36, // 17: unnest.hostd.v1.CreateSegmentResponse.segment:type_name -> unnest.hostd.v1.Segment
+	26, // 18: unnest.hostd.v1.JoinSegmentRequest.segment:type_name -> unnest.hostd.v1.SegmentSpec
+	31, // 19: unnest.hostd.v1.JoinSegmentResponse.endpoint:type_name -> unnest.hostd.v1.Endpoint
+	1,  // 20: unnest.hostd.v1.Endpoint.state:type_name -> unnest.hostd.v1.NICState
+	2,  // 21: unnest.hostd.v1.Endpoint.mode:type_name -> unnest.hostd.v1.SegmentMode
+	36, // 22: unnest.hostd.v1.SegmentStatusResponse.segment:type_name -> unnest.hostd.v1.Segment
+	2,  // 23: unnest.hostd.v1.Segment.mode:type_name -> unnest.hostd.v1.SegmentMode
+	37, // 24: unnest.hostd.v1.Segment.fractions:type_name -> unnest.hostd.v1.Fraction
+	40, // 25: unnest.hostd.v1.AttachVolumeResponse.volume:type_name -> unnest.hostd.v1.Volume
+	4,  // 26: unnest.hostd.v1.Volume.transport:type_name -> unnest.hostd.v1.VolumeTransport
+	45, // 27: unnest.hostd.v1.AttachSharedMemoryResponse.memory:type_name -> unnest.hostd.v1.SharedMemory
+	49, // 28: unnest.hostd.v1.ApplyRequest.pod:type_name -> unnest.hostd.v1.PodPolicy
+	49, // 29: unnest.hostd.v1.ApplyRequest.more:type_name -> unnest.hostd.v1.PodPolicy
+	50, // 30: unnest.hostd.v1.PodPolicy.ingress:type_name -> unnest.hostd.v1.PolicyDirection
+	50, // 31: unnest.hostd.v1.PodPolicy.egress:type_name -> unnest.hostd.v1.PolicyDirection
+	51, // 32: unnest.hostd.v1.PolicyDirection.allow:type_name -> unnest.hostd.v1.PolicyRule
+	52, // 33: unnest.hostd.v1.PolicyRule.services:type_name -> unnest.hostd.v1.PolicyService
+	5,  // 34: unnest.hostd.v1.PolicyService.protocol:type_name -> unnest.hostd.v1.Protocol
+	54, // 35: unnest.hostd.v1.ApplyResponse.ownership:type_name -> unnest.hostd.v1.Ownership
+	55, // 36: unnest.hostd.v1.Ownership.pods:type_name -> unnest.hostd.v1.AttachedPod
+	56, // 37: unnest.hostd.v1.Ownership.ranges:type_name -> unnest.hostd.v1.AddressRanges
+	6,  // 38: unnest.hostd.v1.HostDaemon.AttachNIC:input_type -> unnest.hostd.v1.AttachNICRequest
+	12, // 39: unnest.hostd.v1.HostDaemon.DetachNIC:input_type -> unnest.hostd.v1.DetachNICRequest
+	14, // 40: unnest.hostd.v1.HostDaemon.ListNICs:input_type -> unnest.hostd.v1.ListNICsRequest
+	16, // 41: unnest.hostd.v1.HostDaemon.Check:input_type -> unnest.hostd.v1.CheckRequest
+	18, // 42: unnest.hostd.v1.HostDaemon.GC:input_type -> unnest.hostd.v1.GCRequest
+	21, // 43: unnest.hostd.v1.HostDaemon.Status:input_type -> unnest.hostd.v1.StatusRequest
+	24, // 44: unnest.hostd.v1.HostDaemon.Renew:input_type -> unnest.hostd.v1.RenewRequest
+	27, // 45: unnest.hostd.v1.HostDaemon.CreateSegment:input_type -> unnest.hostd.v1.CreateSegmentRequest
+	29, // 46: unnest.hostd.v1.HostDaemon.JoinSegment:input_type -> unnest.hostd.v1.JoinSegmentRequest
+	32, // 47: unnest.hostd.v1.HostDaemon.LeaveSegment:input_type -> unnest.hostd.v1.LeaveSegmentRequest
+	34, // 48: unnest.hostd.v1.HostDaemon.SegmentStatus:input_type -> unnest.hostd.v1.SegmentStatusRequest
+	38, // 49: unnest.hostd.v1.HostDaemon.AttachVolume:input_type -> unnest.hostd.v1.AttachVolumeRequest
+	41, // 50: unnest.hostd.v1.HostDaemon.DetachVolume:input_type -> unnest.hostd.v1.DetachVolumeRequest
+	43, // 51: unnest.hostd.v1.HostDaemon.AttachSharedMemory:input_type -> unnest.hostd.v1.AttachSharedMemoryRequest
+	46, // 52: unnest.hostd.v1.HostDaemon.DetachSharedMemory:input_type -> unnest.hostd.v1.DetachSharedMemoryRequest
+	48, // 53: unnest.hostd.v1.HostPolicy.Apply:input_type -> unnest.hostd.v1.ApplyRequest
+	9,  // 54: unnest.hostd.v1.HostDaemon.AttachNIC:output_type -> unnest.hostd.v1.AttachNICResponse
+	13, // 55: unnest.hostd.v1.HostDaemon.DetachNIC:output_type -> unnest.hostd.v1.DetachNICResponse
+	15, // 56: unnest.hostd.v1.HostDaemon.ListNICs:output_type -> unnest.hostd.v1.ListNICsResponse
+	17, // 57: unnest.hostd.v1.HostDaemon.Check:output_type -> unnest.hostd.v1.CheckResponse
+	20, // 58: unnest.hostd.v1.HostDaemon.GC:output_type -> unnest.hostd.v1.GCResponse
+	22, // 59: unnest.hostd.v1.HostDaemon.Status:output_type -> unnest.hostd.v1.StatusResponse
+	25, // 60: unnest.hostd.v1.HostDaemon.Renew:output_type -> unnest.hostd.v1.RenewResponse
+	28, // 61: unnest.hostd.v1.HostDaemon.CreateSegment:output_type -> unnest.hostd.v1.CreateSegmentResponse
+	30, // 62: unnest.hostd.v1.HostDaemon.JoinSegment:output_type -> unnest.hostd.v1.JoinSegmentResponse
+	33, // 63: unnest.hostd.v1.HostDaemon.LeaveSegment:output_type -> unnest.hostd.v1.LeaveSegmentResponse
+	35, // 64: unnest.hostd.v1.HostDaemon.SegmentStatus:output_type -> unnest.hostd.v1.SegmentStatusResponse
+	39, // 65: unnest.hostd.v1.HostDaemon.AttachVolume:output_type -> unnest.hostd.v1.AttachVolumeResponse
+	42, // 66: unnest.hostd.v1.HostDaemon.DetachVolume:output_type -> unnest.hostd.v1.DetachVolumeResponse
+	44, // 67: unnest.hostd.v1.HostDaemon.AttachSharedMemory:output_type -> unnest.hostd.v1.AttachSharedMemoryResponse
+	47, // 68: unnest.hostd.v1.HostDaemon.DetachSharedMemory:output_type -> unnest.hostd.v1.DetachSharedMemoryResponse
+	53, // 69: unnest.hostd.v1.HostPolicy.Apply:output_type -> unnest.hostd.v1.ApplyResponse
+	54, // [54:70] is the sub-list for method output_type
+	38, // [38:54] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_hostd_proto_init() }
@@ -3737,7 +4014,7 @@ func file_hostd_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_proto_rawDesc), len(file_hostd_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   47,
+			NumMessages:   51,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

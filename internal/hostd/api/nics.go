@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"time"
@@ -45,7 +46,11 @@ func (h *Handler) AttachNIC(ctx context.Context, r *hostdpb.AttachNICRequest) (*
 		source = "pool"
 	}
 	h.Host.Metrics.Attached(source, begin, coded(err))
-	h.logAttachment(ctx, "attach", c.Record, w.Key, begin, err, logAttrs(got)...)
+	attrs := logAttrs(got)
+	if p := r.GetPod(); p != nil {
+		attrs = append(attrs, slog.String("pod", fmt.Sprintf("%.63s/%.253s", p.GetNamespace(), p.GetName())), slog.String("uid", w.Record.PodUID))
+	}
+	h.logAttachment(ctx, "attach", c.Record, w.Key, begin, err, attrs...)
 	answer := &hostdpb.AttachNICResponse{Nic: got.NIC}
 	for _, a := range got.Addresses {
 		answer.Addresses = append(answer.Addresses, wireAddress(a))
@@ -70,7 +75,7 @@ func (h *Handler) wantedNIC(t *tenant.Tenant, r *hostdpb.AttachNICRequest) (w gu
 	if n.Bridge, err = t.Now().BridgeFor(r.GetBridge()); err != nil {
 		return w, err
 	}
-	if n.MTU, err = t.MTUFor(int(r.GetMtu())); err != nil {
+	if n.MTU, err = t.Now().MTUFor(int(r.GetMtu())); err != nil {
 		return w, err
 	}
 	if given := len(r.GetAddresses()); given > maxAddresses {
@@ -86,6 +91,9 @@ func (h *Handler) wantedNIC(t *tenant.Tenant, r *hostdpb.AttachNICRequest) (w gu
 	if w.Allocate && len(n.Addresses) > 0 {
 		return w, grpcstatus.Error(codes.InvalidArgument, "allocate and addresses exclude each other")
 	}
+	if n.PodUID, err = podUID(t, r.GetPod()); err != nil {
+		return w, err
+	}
 	n.DHCP = r.GetDhcp()
 	b := r.GetBandwidth()
 	n.Bandwidth = t.Now().BandwidthFor(quota.Bandwidth{
@@ -95,6 +103,20 @@ func (h *Handler) wantedNIC(t *tenant.Tenant, r *hostdpb.AttachNICRequest) (w gu
 		return w, errNoTrunk
 	}
 	return w, nil
+}
+
+// podUID returns the UID of the pod for which a NIC is asked. A tenant without policies needs
+// none, and its NICs can do with less room in their aliases if they are no pod's.
+func podUID(t *tenant.Tenant, p *hostdpb.KubernetesPod) (string, error) {
+	switch uid := p.GetUid(); {
+	case attachment.IsPodUID(uid):
+		return uid, nil
+	case uid != "":
+		return "", grpcstatus.Errorf(codes.InvalidArgument, "UID %.80q of a pod: want 1 to %d letters, digits and '-'", uid, attachment.MaxPodUID)
+	case t.Now().NetworkPolicy != "":
+		return attachment.NoPod, nil
+	}
+	return "", nil
 }
 
 func wireAddress(a ipam.Address) *hostdpb.Address {

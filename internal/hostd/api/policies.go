@@ -71,7 +71,11 @@ func (h *Handler) serveApply(stream applyStream, s *networkpolicy.Session) error
 		case <-s.Wake:
 			ended := s.TakeEnded()
 			staged.Forget(ended)
-			if err := stream.Send(&hostdpb.ApplyResponse{Ended: ended}); err != nil {
+			told := &hostdpb.ApplyResponse{Ended: ended, Ownership: h.Host.Ports.Policies.TakeOwnership(s)}
+			if len(ended) == 0 && told.Ownership == nil {
+				continue
+			}
+			if err := stream.Send(told); err != nil {
 				return err
 			}
 		case <-s.Superseded:

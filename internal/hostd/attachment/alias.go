@@ -116,6 +116,11 @@ func (r Record) text(full bool) string {
 	if r.OwnMAC {
 		field("o", "1", true)
 	}
+	if short, ok := shortUID(r.PodUID); ok {
+		field("u", short, true)
+	} else {
+		field("U", r.PodUID, r.PodUID != "")
+	}
 	return strings.Join(parts, ",")
 }
 
@@ -149,6 +154,10 @@ func parseRecord(text string) (r Record, err error) {
 			r.Fraction = segment.Fraction(f)
 		case "o":
 			r.OwnMAC = true
+		case "u":
+			r.PodUID, err = longUID(value)
+		case "U":
+			r.PodUID = value
 		case "l":
 			b := &r.Bandwidth
 			_, err = fmt.Sscanf(value, "%d:%d:%d:%d", &b.IngressRate, &b.IngressBurst, &b.EgressRate, &b.EgressBurst)

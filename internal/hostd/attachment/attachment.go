@@ -83,11 +83,27 @@ type Record struct {
 	DHCP      bool           // the pod may ask for an address
 	MTU       int            // bytes, as the pod was told
 	Bandwidth quota.Bandwidth
+	// PodUID is the Kubernetes pod's, as its guest has said, or NoPod. Empty: an earlier daemon
+	// has not kept it, or nobody needs it.
+	PodUID string
 
 	// Of an endpoint.
 	Pod      string // whose segment it is
 	Fraction segment.Fraction
 	OwnMAC   bool // the NIC has the MAC of its slot instead of the fraction's
+}
+
+// NoPod is the PodUID of a NIC that was attached for no Kubernetes pod.
+const NoPod = "-"
+
+// MaxPodUID is the longest UID of a pod, in bytes. Kubernetes' have 36, and 32 for static pods.
+const MaxPodUID = 64
+
+// IsPodUID reports whether a text can be the UID of a Kubernetes pod.
+func IsPodUID(s string) bool {
+	return s != "" && s != NoPod && len(s) <= MaxPodUID && !strings.ContainsFunc(s, func(r rune) bool {
+		return r != '-' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
+	})
 }
 
 // IsZero reports whether r says nothing.

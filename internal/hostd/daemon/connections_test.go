@@ -22,7 +22,9 @@ func TestConnectionsWithoutKey(t *testing.T) {
 	dir := t.TempDir()
 	d, log := testDaemon(t, dir)
 	for _, tenant := range d.tenants {
-		tenant.Limits.Connections = 4
+		p := tenant.Now()
+		p.Limits.Connections = 4
+		tenant.Change(p)
 	}
 	config, c := issue(t, dir, "node1")
 	withRecord(t, dir, c)
@@ -56,7 +58,9 @@ func TestConnectionsOfGuest(t *testing.T) {
 	d, log := testDaemon(t, dir)
 	const limit = 3
 	for _, tenant := range d.tenants {
-		tenant.Limits.Connections = limit
+		p := tenant.Now()
+		p.Limits.Connections = limit
+		tenant.Change(p)
 	}
 	config, c := issue(t, dir, "node1")
 	withRecord(t, dir, c)

@@ -63,7 +63,18 @@ func testDaemon(t *testing.T, dir string) (*daemon, *logLines) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	useQuotas(t, d)
 	return d, log
+}
+
+// useQuotas gives a daemon the tenants of its configuration, as far as that needs no privilege.
+func useQuotas(t testing.TB, d *daemon) {
+	t.Helper()
+	made, err := d.makeTenants(d.config.Quotas)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.use(made, d.config.Quotas)
 }
 
 // serveTest has a daemon serve guests until the test ends.

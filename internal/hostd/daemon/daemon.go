@@ -85,14 +85,15 @@ type daemon struct {
 	api         *api.Handler
 	stopping    atomic.Bool
 
-	networks atomic.Pointer[bridge.Filter]    // nil: none is needed yet
-	problems atomic.Pointer[[]status.Problem] // of forwarding, as last found; nil: not looked yet
+	networks  atomic.Pointer[bridge.Filter]    // nil: none is needed yet
+	problems  atomic.Pointer[[]status.Problem] // of forwarding, as last found; nil: not looked yet
+	unwatched []watched                        // of derive, which has one caller at a time
 
 	recovering sync.Mutex // held by recoverLeft
 
 	scanned, announced beat // of watchGuests and followSegments
 
-	current atomic.Pointer[quota.Config] // nil: config.Quotas
+	current atomic.Pointer[quota.Config] // the present one; nil before derive
 
 	mu       sync.Mutex
 	reloaded status.Configuration
@@ -111,9 +112,6 @@ func Serve(ctx context.Context, c Config) error {
 	}
 	if c.UnplugTimeout == 0 {
 		c.UnplugTimeout = guestrun.DefaultUnplugTime
-	}
-	if err := checkPolling(c.Quotas); err != nil {
-		return err
 	}
 	d, err := newDaemon(c)
 	if err != nil {
@@ -141,13 +139,9 @@ func Serve(ctx context.Context, c Config) error {
 		return fmt.Errorf("listen for guests: %w", err) // names the address
 	}
 	defer listener.Close()
-	if err := d.buildNetworks(); err != nil {
+	if err := d.derive(c.Quotas); err != nil {
 		return err
 	}
-	if _, err := d.host.Ports.Policies.Configure(d.quotas().Tenants); err != nil {
-		return err
-	}
-	d.warnOfConfiguration()
 	if err := d.recover(ctx); err != nil {
 		return err
 	}
@@ -174,11 +168,8 @@ func (d *daemon) serve(ctx context.Context, listener net.Listener, tlsConfig *tl
 	}
 	server := d.api.NewServer(serving, tlsConfig)
 	running.Go(func() { d.followSegments(ctx) })
-	opened := d.networks.Load() // a reload has its own watched
-	running.Go(func() { d.watchFilters(ctx, opened) })
-	if t := d.host.Ports.Policies.Filter(); t != nil { // likewise
-		running.Go(func() { d.watchFilter(ctx, metrics.Isolation, t.Watch) })
-	}
+	d.watchOpened(ctx, &running)
+	running.Go(func() { d.watchPorts(ctx) })
 	running.Go(func() { d.watchForwarding(ctx) })
 	running.Go(func() { d.followChanges(ctx) })
 	running.Go(func() { d.host.Ports.FollowLinks(ctx) })

@@ -2,26 +2,18 @@ package daemon
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"unnest/internal/hostd/guestlog"
 	"unnest/internal/hostd/metrics"
-	"unnest/internal/netdev/bridge"
 	"unnest/internal/netdev/nft"
 )
 
 // watchRetry is the pause after watching a packet filter has failed.
 const watchRetry = time.Second
 
-// watchFilters restores the packet filters when other programs change them, such as
-// `nft flush ruleset`, until ctx ends.
-func (d *daemon) watchFilters(ctx context.Context, networks *bridge.Filter) {
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	if networks != nil {
-		wg.Go(func() { d.watchFilter(ctx, metrics.Tenants, networks.Watch) })
-	}
+// watchPorts watches the packet filter of the ports, once there is one.
+func (d *daemon) watchPorts(ctx context.Context) {
 	select {
 	case t := <-d.host.Ports.Made:
 		d.watchFilter(ctx, metrics.Antispoof, t.Watch)
@@ -29,6 +21,8 @@ func (d *daemon) watchFilters(ctx context.Context, networks *bridge.Filter) {
 	}
 }
 
+// watchFilter restores a packet filter when other programs change it, such as `nft flush
+// ruleset`, until ctx ends.
 func (d *daemon) watchFilter(ctx context.Context, name string, watch func(context.Context, func(nft.Generation, error)) error) {
 	log := guestlog.Limit(d.config.Logger).With("filter", name)
 	for first := true; first || wait(ctx, watchRetry); first = false {

@@ -3,9 +3,11 @@ package daemon
 import (
 	"errors"
 	"io/fs"
+	"slices"
 	"time"
 	"unnest/internal/hostd/guestrun"
 	"unnest/internal/hostd/ports"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/hostd/record"
 )
 
@@ -25,6 +27,7 @@ func (d *daemon) removeMissing(present map[string]bool) {
 			if g.Record.Credentials != "" {
 				d.credentials.Remove(g.Record.Name)
 			}
+			d.unreserve(g.Record)
 			d.forget(g.Record.Name)
 		default:
 			g.Stop(guestrun.ErrRemoved) // the next scan removes it
@@ -68,6 +71,15 @@ func (d *daemon) removeRun(r record.Guest) error {
 		t.ReleaseAll(r.Name)
 	}
 	return err
+}
+
+// unreserve ends the reservation of the addresses of a guest that is gone.
+func (d *daemon) unreserve(r record.Guest) {
+	configured := slices.ContainsFunc(d.quotas().Guests, func(g quota.Guest) bool { return g.Name == r.Name })
+	if t := d.tenant(r.Tenant); t != nil && !configured {
+		t.Reserve(r.Name)
+		d.host.Ports.Policies.NodesChanged(t.Name)
+	}
 }
 
 // deleteOrphans deletes ports that an earlier daemon has left of guests without a

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -70,6 +71,14 @@ func (d *daemon) all() (guests []*guestrun.Guest) {
 	}
 	slices.SortFunc(guests, func(a, b *guestrun.Guest) int { return strings.Compare(a.Record.Name, b.Record.Name) })
 	return guests
+}
+
+// guestAddresses returns the addresses of a tenant's guests.
+func (d *daemon) guestAddresses(name string) []netip.Addr {
+	if t := d.tenant(name); t != nil {
+		return t.GuestAddresses()
+	}
+	return nil
 }
 
 // wait waits for d. It reports false if ctx ends first.

@@ -23,11 +23,7 @@ func (d *daemon) holdAttachments(records []record.Guest) error {
 		if t == nil {
 			continue
 		}
-		for _, n := range r.NICs {
-			for _, a := range n.Addresses {
-				t.Reserve(a, r.Name)
-			}
-		}
+		t.Reserve(r.Name, r.Addresses()...)
 		for _, l := range links {
 			if !ports.IsPort(l.Name, r.TAPPrefix(), r.VLANPrefix()) {
 				continue

@@ -1,8 +1,6 @@
 package daemon
 
 import (
-	"errors"
-
 	"golang.org/x/sys/unix"
 
 	"unnest/internal/hostd/quota"
@@ -55,27 +53,4 @@ func hostPorts(all []quota.HostPort) (ports []bridge.HostPort, anyPort bool) {
 		}
 	}
 	return ports, anyPort
-}
-
-// buildNetworks creates the bridges that have gateways in the configuration, and separates the
-// tenants' bridges. They stay when the daemon ends, because the pods' NICs are on them.
-func (d *daemon) buildNetworks() error {
-	all := networks(d.quotas())
-	if all == nil {
-		return nil
-	}
-	_, err := d.openNetworks(all)
-	return err
-}
-
-func (d *daemon) openNetworks(all []bridge.Network) (*bridge.Filter, error) {
-	f, err := bridge.Open(bridge.Tenants)
-	if err != nil {
-		return nil, err
-	}
-	if err := f.Ensure(all); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	d.networks.Store(f)
-	return f, nil
 }

@@ -12,7 +12,6 @@ import (
 	"unnest/internal/hostd/guestlog"
 	"unnest/internal/hostd/guestrun"
 	"unnest/internal/hostd/metrics"
-	"unnest/internal/hostd/networkpolicy"
 	"unnest/internal/hostd/ports"
 	"unnest/internal/hostd/segments"
 	"unnest/internal/hostd/shares"
@@ -47,15 +46,8 @@ func newDaemon(c Config) (*daemon, error) {
 	d.credentials = credentials.New(c.StateDir, c.Logger, d.logs, d.address)
 	d.host.Offer = d.credentials.Offer
 	d.api = &api.Handler{Version: c.Build.Version, Clients: d, Credentials: d.credentials, Quotas: d.quotas, Host: d.host, Log: c.Logger, Logs: d.logs}
-	d.host.Ports.Policies = networkpolicy.New(owner, c.Logger)
+	d.host.Ports.Policies = d.newPolicies(owner)
 	m.Read(reporter{d})
 	m.Built(c.Build)
-	for _, t := range c.Quotas.Tenants {
-		made, err := tenant.New(t, c.StateDir, c.Logger, d.host.Panics.Try)
-		if err != nil {
-			return nil, err
-		}
-		d.tenants[t.Name] = made
-	}
 	return d, nil
 }

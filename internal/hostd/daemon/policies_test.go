@@ -21,7 +21,7 @@ import (
 
 const policyConfig = `listen: 127.0.0.1:7443
 tenants:
-  - {name: default, bridge: br0, mtu: 1400, ranges: [{subnet: 10.9.0.0/24}], cooldown: 0s, networkPolicy: required}
+  - {name: default, bridge: br0, mtu: 1400, ranges: [{subnet: 10.9.0.0/24}], claimRanges: [10.9.0.0/24], cooldown: 0s, networkPolicy: required}
   - {name: other, bridge: br1, mtu: 1400, ranges: [{subnet: 10.8.0.0/24}], networkPolicy: optional}
 `
 
@@ -63,7 +63,7 @@ func apply(s hostdpb.HostPolicy_ApplyClient, requests ...*hostdpb.ApplyRequest) 
 	}
 	for {
 		r, err := s.Recv()
-		if err != nil || len(r.GetEnded()) == 0 {
+		if err != nil || len(r.GetEnded()) == 0 && r.GetOwnership() == nil {
 			return r, err
 		}
 	}
@@ -249,4 +249,64 @@ func TestDamagedPolicies(t *testing.T) {
 	if _, err := apply(l.policyClient(l.enrollPolicy("default"))); grpcstatus.Code(err) != codes.FailedPrecondition {
 		t.Errorf("without networkPolicy: got %v, want failed precondition", err)
 	}
+}
+
+// attachPod attaches a NIC for a pod of Kubernetes, with an address or, if that is "", a chosen one.
+func (m *machine) attachPod(container, uid, address string) (*hostdpb.NIC, error) {
+	r := &hostdpb.AttachNICRequest{ContainerId: container, Interface: "eth0", Allocate: address == "", Pod: &hostdpb.KubernetesPod{Namespace: "web", Name: container, Uid: uid}}
+	if address != "" {
+		r.Addresses = []string{address}
+	}
+	got, err := m.client().AttachNIC(m.lab.t.Context(), r)
+	return got.GetNic(), err
+}
+
+// A pod has a policy by its UID, which its NIC was attached for: from the first moment, until the
+// NIC goes, whoever has its address next, and in the next daemon. No other guest is that pod.
+func TestAttackDetachedPodKeepsPolicy(t *testing.T) {
+	l := policyLab(t)
+	l.configure(strings.Replace(policyConfig, "required", "optional", 1))
+	m, thief := l.boot(1, 8), l.boot(2, 2)
+	l.serve(patience)
+	const old, next, own = "9a3f0a7c-5f0e-4b0b-9d55-0d9c1a3f1b11", "9a3f0a7c-5f0e-4b0b-9d55-0d9c1a3f1b12", "9a3f0a7c-5f0e-4b0b-9d55-0d9c1a3f1b13"
+	first, err := m.attachPod("c1", old, "")
+	l.check(err)
+	s := l.policyClient(l.enrollPolicy("default"))
+	of := func(pod, uid string, nic *hostdpb.NIC, peers ...string) *hostdpb.ApplyRequest {
+		p := policyOf(pod, nic, peers...)
+		p.Uid = uid
+		return &hostdpb.ApplyRequest{Pod: p}
+	}
+	open := of("web/old", old, first)
+	open.Pod.Ingress, open.Pod.Egress = nil, nil
+	l.mustApply(s, 1, 1, open)
+	l.wantIngress("allowed everything", "u1n1-1", false, 0)
+	if _, err := thief.attachPod("c1", old, ""); grpcstatus.Code(err) != codes.PermissionDenied {
+		t.Errorf("another guest is the pod: got %v, want permission denied", err)
+	}
+	if _, err := m.attachPod("c1", next, first.GetAddresses()[0]); grpcstatus.Code(err) != codes.PermissionDenied {
+		t.Errorf("the attachment becomes another pod's: got %v, want permission denied", err)
+	}
+	m.detachWilling("c1")
+	// The API still lists the pod, with the address.
+	l.mustApply(s, 1, 0, open)
+	second, err := m.attachPod("c2", next, first.GetAddresses()[0])
+	l.check(err)
+	tap := fmt.Sprintf("u1n%d-1", second.GetSlot())
+	l.wantIngress("its policy is not there", tap, true, 0)
+	l.mustApply(s, 1, 0, open)
+	l.wantIngress("the other pod is sent again", tap, true, 0)
+	l.mustApply(s, 2, 1, of("web/new", next, second, "10.9.0.0/24"))
+	l.wantIngress("its policy is there", tap, true, 1)
+	// A policy that is there before the NIC is in force from its first moment.
+	l.mustApply(s, 3, 1, of("web/own", own, &hostdpb.NIC{}, "10.9.0.0/24", "10.1.0.0/16"))
+	third, err := m.attachPod("c3", own, "")
+	l.check(err)
+	l.wantIngress("known before", fmt.Sprintf("u1n%d-1", third.GetSlot()), true, 1)
+	l.mustApply(s, 3, 2)
+
+	l.end(l.daemon, syscall.SIGKILL)
+	l.serve(patience)
+	l.wantIngress("another daemon", tap, true, 1)
+	l.wantIngress("another daemon", fmt.Sprintf("u1n%d-1", third.GetSlot()), true, 1)
 }

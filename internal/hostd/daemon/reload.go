@@ -3,12 +3,10 @@ package daemon
 import (
 	"context"
 	"fmt"
-	"reflect"
 	"strings"
 	"sync"
 	"time"
 
-	"unnest/internal/hostd/metrics"
 	"unnest/internal/hostd/quota"
 	"unnest/internal/hostd/status"
 	"unnest/internal/hostd/tenant"
@@ -47,8 +45,9 @@ func (d *daemon) reload(ctx context.Context, wg *sync.WaitGroup, c Change) {
 		}
 	}
 	if err == nil {
-		err = d.change(ctx, wg, next)
+		err = d.derive(next)
 	}
+	d.watchOpened(ctx, wg)
 	if err != nil {
 		text := strings.ReplaceAll(err.Error(), "\n", "; ")
 		d.setReloaded(status.Configuration{Loaded: d.configuration().Loaded, Error: text, Restart: d.configuration().Restart})
@@ -61,60 +60,6 @@ func (d *daemon) reload(ctx context.Context, wg *sync.WaitGroup, c Change) {
 		return
 	}
 	d.config.Logger.Info("reload the configuration", "tenants", len(next.Tenants), "guests", len(next.Guests))
-}
-
-// change changes the daemon to a policy that quota.Config.Reload has made. The scan then
-// takes over guests that are new or have changed, and removes those that are gone.
-func (d *daemon) change(ctx context.Context, wg *sync.WaitGroup, next quota.Config) error {
-	if err := checkPolling(next); err != nil {
-		return err
-	}
-	made := map[string]*tenant.Tenant{}
-	for _, p := range next.Tenants {
-		t := d.tenant(p.Name)
-		if t == nil {
-			var err error
-			if t, err = tenant.New(p, d.config.StateDir, d.config.Logger, d.host.Panics.Try); err != nil {
-				return err
-			}
-		}
-		made[p.Name] = t
-	}
-	if err := d.changeNetworks(ctx, wg, next); err != nil {
-		return err
-	}
-	opened, err := d.host.Ports.Policies.Configure(next.Tenants)
-	if err != nil {
-		return err
-	}
-	if opened {
-		t := d.host.Ports.Policies.Filter()
-		wg.Go(func() { d.watchFilter(ctx, metrics.Isolation, t.Watch) })
-	}
-	for _, p := range next.Tenants {
-		made[p.Name].Change(p)
-	}
-	d.setTenants(made)
-	d.current.Store(&next)
-	d.api.ResetRates() // the limits may have changed
-	d.warnOfBridges()
-	return nil
-}
-
-func (d *daemon) changeNetworks(ctx context.Context, wg *sync.WaitGroup, next quota.Config) error {
-	all := networks(next)
-	if all == nil || reflect.DeepEqual(all, networks(d.quotas())) {
-		return nil
-	}
-	if f := d.networks.Load(); f != nil {
-		return f.Ensure(all)
-	}
-	f, err := d.openNetworks(all)
-	if err != nil {
-		return err
-	}
-	wg.Go(func() { d.watchFilter(ctx, metrics.Tenants, f.Watch) })
-	return nil
 }
 
 // quotas returns the present configuration.

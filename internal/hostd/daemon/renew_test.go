@@ -233,7 +233,9 @@ func TestConnectionsOfRenewedGuest(t *testing.T) {
 	r := newRenewing(t)
 	const limit = 3
 	for _, tenant := range r.daemon.tenants {
-		tenant.Limits.Connections = limit
+		p := tenant.Now()
+		p.Limits.Connections = limit
+		tenant.Change(p)
 	}
 	old := r.dial(r.first)
 	config := r.mustRenew(old)

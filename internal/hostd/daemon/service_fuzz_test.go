@@ -59,6 +59,7 @@ func newFuzzedDaemon(f *testing.F) *fuzzedDaemon {
 	if err != nil {
 		f.Fatal(err)
 	}
+	useQuotas(f, d)
 	authority, err := identity.OpenAuthority(d.config.StateDir)
 	if err != nil {
 		f.Fatal(err)

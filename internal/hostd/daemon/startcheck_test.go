@@ -17,6 +17,7 @@ func TestWarnsOfConfiguration(t *testing.T) {
 		}
 		d.config.Quotas.Tenants[0].Bridge, d.config.Quotas.Tenants[1].Bridge = "lo", "nowhere0" // lo exists
 		d.config.Quotas.Tenants[0].HostPorts = []quota.HostPort{quota.AnyPort}
+		d.current.Store(&d.config.Quotas)
 		d.warnOfConfiguration()
 		if all := log.with("level=WARN", "hostPorts"); len(all) != 1 || !strings.Contains(all[0], "tenant=other") {
 			t.Errorf("warnings of open ports are %q, want one of tenant other", all)

@@ -15,6 +15,7 @@ func TestWatchdog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	useQuotas(t, d)
 	const interval = 300 * time.Millisecond
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

@@ -46,12 +46,13 @@ var ErrNoQueues = errors.New("the guest's VMM opens TAPs by name, and the queue 
 // attach gives an attachment a NIC. An attachment that asks for no address keeps those
 // that it has.
 func (n *nics) attach(ctx context.Context, w WantedNIC, answer func(Attached, error)) {
-	chosen, err := n.admit(w)
+	had := n.had(w.Key)
+	chosen, err := n.admit(&w, had)
 	for _, a := range chosen {
 		w.Record.Addresses = append(w.Record.Addresses, a.Prefix)
 	}
-	record := n.withAddresses(w.Key, w.Record)
-	record.Since = n.since(w.Key)
+	record := withAddresses(w.Record, had)
+	record.Since = cmp.Or(had.Since, time.Now().Unix())
 	if err == nil && w.Services {
 		record.Services, err = n.admitServices(w.Key, record)
 	}
@@ -85,7 +86,10 @@ func (n *nics) attach(ctx context.Context, w WantedNIC, answer func(Attached, er
 
 // admit checks the request and the limits, and claims the addresses after that. It
 // returns those that it has chosen.
-func (n *nics) admit(w WantedNIC) ([]ipam.Address, error) {
+func (n *nics) admit(w *WantedNIC, had attachment.Record) (_ []ipam.Address, err error) {
+	if w.Record.PodUID, err = podOf(w.Record.PodUID, had.PodUID); err != nil {
+		return nil, fmt.Errorf("attach %s: %w", w.Key, err)
+	}
 	if err := attachment.Check(w.Key, w.Record); err != nil {
 		return nil, fmt.Errorf("attach: %w", err)
 	}
@@ -111,25 +115,18 @@ func (n *nics) admitServices(key attachment.Key, r attachment.Record) (chosen []
 	return r.Services, nil
 }
 
-// since returns when an attachment was first made: now if it is new.
-func (n *nics) since(key attachment.Key) int64 {
-	since := n.trunk.ports[key].record.Since
+// had returns the record that an attachment has, the zero one if it has no NIC.
+func (n *nics) had(key attachment.Key) attachment.Record {
 	for _, s := range n.state.Slots() {
 		if s.Key == key {
-			since = s.Record.Since
+			return s.Record
 		}
 	}
-	return cmp.Or(since, time.Now().Unix())
+	return n.trunk.ports[key].record
 }
 
-// withAddresses returns a record with the addresses that key has, if it has none itself.
-func (n *nics) withAddresses(key attachment.Key, r attachment.Record) attachment.Record {
-	had := n.trunk.ports[key].record
-	for _, s := range n.state.Slots() {
-		if s.Key == key {
-			had = s.Record
-		}
-	}
+// withAddresses returns a record with the addresses that its attachment had, if it has none itself.
+func withAddresses(r, had attachment.Record) attachment.Record {
 	if len(r.Addresses) == 0 {
 		r.Addresses = had.Addresses
 	}
@@ -137,6 +134,20 @@ func (n *nics) withAddresses(key attachment.Key, r attachment.Record) attachment
 		r.Services = had.Services
 	}
 	return r
+}
+
+// ErrOtherPod is the error of a request that names another pod than the attachment's.
+var ErrOtherPod = errors.New("it is another pod's: detach it first")
+
+// podOf returns whose NIC an attachment is: one that was a pod's stays that pod's.
+func podOf(asked, had string) (string, error) {
+	switch {
+	case had == "" || had == attachment.NoPod || asked == had:
+		return asked, nil
+	case asked == "" || asked == attachment.NoPod:
+		return had, nil
+	}
+	return "", ErrOtherPod
 }
 
 // join gives an attachment an endpoint of a segment.

@@ -108,7 +108,7 @@ func TestAttachIsCheckedBeforeItTakesAddresses(t *testing.T) {
 	for i := range 16 {
 		w.Record.Addresses = append(w.Record.Addresses, netip.MustParsePrefix(fmt.Sprintf("10.9.0.%d/24", 100+i)))
 	}
-	if _, err := g.nics.admit(w); !errors.Is(err, attachment.ErrTooLong) {
+	if _, err := g.nics.admit(&w, attachment.Record{}); !errors.Is(err, attachment.ErrTooLong) {
 		t.Errorf("got %v, want ErrTooLong", err)
 	}
 	if stats, attachments := g.Tenant.Stats(); attachments != 0 || stats.InUse != 0 {
@@ -120,7 +120,9 @@ func TestAttachIsCheckedBeforeItTakesAddresses(t *testing.T) {
 // connections to Services would be the guest's, to which its policy does not apply.
 func TestAttackLongAlias(t *testing.T) {
 	g, _ := fakeGuest(t)
-	g.Tenant.NetworkPolicy = quota.PolicyRequired
+	quotas := g.Tenant.Now()
+	quotas.NetworkPolicy = quota.PolicyRequired
+	g.Tenant.Change(quotas)
 	const most = 999_999_999_999_999_999
 	w := WantedNIC{
 		Key: attachment.Key{Owner: strings.Repeat("c", 64), Name: "eth0"}, Allocate: true, Services: true,
@@ -140,7 +142,7 @@ func TestRunEnds(t *testing.T) {
 	g, _ := fakeGuest(t)
 	key := attachment.Key{Owner: "c1", Name: "eth0"}
 	refused, err := read(t.Context(), g, func() error {
-		_, err := g.nics.admit(WantedNIC{Key: key, Allocate: true})
+		_, err := g.nics.admit(&WantedNIC{Key: key, Allocate: true}, attachment.Record{})
 		g.waiting[1] = func(r hotplug.Reply) {
 			if !errors.Is(r.Err, ErrUnavailable) {
 				t.Errorf("the request ended with %v", r.Err)

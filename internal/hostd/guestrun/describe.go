@@ -29,7 +29,7 @@ func (n *nics) list() (nics []*hostdpb.NIC) {
 func (n *nics) describe(s hotplug.Slot) *hostdpb.NIC {
 	nic := &hostdpb.NIC{
 		ContainerId: s.Key.Owner, Interface: s.Key.Name, Slot: uint32(s.Slot), State: states[s.Status],
-		Mtu: uint32(n.Tenant.MTU), Mac: s.MAC(n.Record.MACPrefix()),
+		Mtu: uint32(n.Tenant.Now().MTU), Mac: s.MAC(n.Record.MACPrefix()),
 	}
 	r := s.Record
 	switch {

@@ -36,7 +36,7 @@ func (g *Guest) findOwnNICs(ctx context.Context) {
 // later.
 func (g *Guest) guardOwnNICs(ctx context.Context, addresses []netip.Addr, done map[string]bool) {
 	for _, n := range g.own {
-		if done[n.TAP] || !slices.Contains(append([]string{g.Tenant.Bridge}, g.Tenant.Now().Bridges...), link.Bridge(n.TAP)) {
+		if done[n.TAP] || !slices.Contains(append([]string{g.Tenant.Now().Bridge}, g.Tenant.Now().Bridges...), link.Bridge(n.TAP)) {
 			continue
 		}
 		own := ports.OwnNIC{Guest: g.Record.Name}
@@ -82,10 +82,9 @@ func (g *Guest) GuardOnce(ctx context.Context) (err error) {
 // guardBootNICs limits the NICs that the guest has from its start to their own
 // addresses, and reserves these addresses.
 func (g *Guest) guardBootNICs() error {
+	g.Tenant.Reserve(g.Record.Name, g.Record.Addresses()...)
+	g.host.Ports.Policies.NodesChanged(g.Tenant.Name)
 	for _, n := range g.Record.NICs {
-		for _, a := range n.Addresses {
-			g.Tenant.Reserve(a, g.Record.Name)
-		}
 		if n.TAP == "" {
 			continue
 		}

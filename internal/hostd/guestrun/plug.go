@@ -70,7 +70,7 @@ func (n *nics) addTAP(a hotplug.AddTAP) (err error) {
 	if err := n.host.Ports.Guard(a.TAP, a.MAC(n.Record.MACPrefix()), nil, false, 0); err != nil {
 		return err
 	}
-	d := tap.Device{Name: a.TAP, MTU: n.Tenant.MTU, Alias: attachment.WarmAlias, Persistent: n.vmm.PersistentTAPs()}
+	d := tap.Device{Name: a.TAP, MTU: n.Tenant.Now().MTU, Alias: attachment.WarmAlias, Persistent: n.vmm.PersistentTAPs()}
 	if n.plug.tap, err = tap.Open(d); err != nil {
 		return errors.Join(err, n.host.Ports.Unguard(a.TAP))
 	}
@@ -95,7 +95,7 @@ func (n *nics) addNetdev(ctx context.Context, a hotplug.NetdevAdd) error {
 
 func (n *nics) addDevice(ctx context.Context, a hotplug.DeviceAdd) error {
 	d := vmm.Device{
-		ID: a.ID, Netdev: a.Netdev, TAP: a.TAP(n.Record.TAPPrefix()), Slot: a.Slot, MAC: a.MAC, MTU: n.Tenant.MTU,
+		ID: a.ID, Netdev: a.Netdev, TAP: a.TAP(n.Record.TAPPrefix()), Slot: a.Slot, MAC: a.MAC, MTU: n.Tenant.Now().MTU,
 	}
 	if a.Record.Fraction.Valid() {
 		d.MAC, d.MTU = n.endpointMAC(a.Record, a.Occupant), segment.MTU

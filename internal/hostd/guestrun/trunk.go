@@ -65,7 +65,7 @@ func (t *trunk) add(key attachment.Key, r attachment.Record) (*hostdpb.NIC, erro
 		return nil, err
 	}
 	if !known {
-		if err := t.link.Add(vlan.Port{VLAN: v.id, MTU: t.Tenant.MTU}); err != nil {
+		if err := t.link.Add(vlan.Port{VLAN: v.id, MTU: t.Tenant.Now().MTU}); err != nil {
 			return nil, errors.Join(err, t.host.Ports.Unguard(v.port))
 		}
 		t.last = v.id

@@ -9,6 +9,37 @@ import (
 	"time"
 )
 
+// CheckClaim returns an error unless the guest of an owner may choose these addresses: those that
+// the owner has, those that cool down because of this guest, and those in one of the ranges that
+// do not cool down because of another guest. The error wraps ErrUnusable or is a *TakenError. It
+// does not say whether Claim takes the addresses.
+func (p *Pool) CheckClaim(owner string, addrs, ranges []netip.Prefix, now time.Time) error {
+	p.expire(now)
+	for _, a := range addrs {
+		addr := unmap(a).Addr()
+		if p.holders[addr].owner == owner {
+			continue
+		}
+		if s := p.span(addr); s != nil {
+			if c, cooling := s.cooling.of[addr]; cooling && c.Guest == guestOf(owner) {
+				continue
+			} else if cooling {
+				return fmt.Errorf("claim for %s: %w", owner, &TakenError{Addr: addr, Reason: "cooling down after a pod of another guest"})
+			}
+		}
+		if !slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(addr) }) {
+			return fmt.Errorf("claim for %s: address %s is %w: want one in the tenant's claimRanges, %v", owner, a, ErrUnusable, ranges)
+		}
+	}
+	return nil
+}
+
+// Keep records addresses that the owner's NIC has, as Claim does, also those that were reserved
+// since the NIC has them.
+func (p *Pool) Keep(owner string, addrs []netip.Prefix, now time.Time) error {
+	return p.claim(owner, addrs, true, now)
+}
+
 // Claim records the addresses that the guest's own IPAM has chosen for the owner, in
 // place of those that the owner had. Without addresses it changes nothing: use
 // Release. An address has to be that of a host in one of the subnets, with a prefix at
@@ -18,6 +49,10 @@ import (
 // A cooling address can be claimed: the guest's IPAM has its own delay, and in a small
 // range no other choice.
 func (p *Pool) Claim(owner string, addrs []netip.Prefix, now time.Time) error {
+	return p.claim(owner, addrs, false, now)
+}
+
+func (p *Pool) claim(owner string, addrs []netip.Prefix, reserved bool, now time.Time) error {
 	if len(addrs) == 0 {
 		return nil
 	}
@@ -25,7 +60,7 @@ func (p *Pool) Claim(owner string, addrs []netip.Prefix, now time.Time) error {
 	claimed, seen := make([]netip.Prefix, len(addrs)), map[netip.Addr]bool{}
 	for i, a := range addrs {
 		claimed[i] = unmap(a)
-		if err := p.checkClaim(owner, claimed[i]); err != nil {
+		if err := p.checkClaim(owner, claimed[i], reserved); err != nil {
 			return fmt.Errorf("claim for %s: %w", owner, err)
 		}
 		if seen[claimed[i].Addr()] {
@@ -44,7 +79,7 @@ func unmap(a netip.Prefix) netip.Prefix {
 	return a
 }
 
-func (p *Pool) checkClaim(owner string, a netip.Prefix) error {
+func (p *Pool) checkClaim(owner string, a netip.Prefix, keep bool) error {
 	if err := p.checkUsable(a); err != nil {
 		return fmt.Errorf("address %s is %w: %w", a, ErrUnusable, err)
 	}
@@ -54,7 +89,7 @@ func (p *Pool) checkClaim(owner string, a netip.Prefix) error {
 		}
 		return &TakenError{Addr: a.Addr(), Reason: "held by " + h.owner}
 	}
-	if reason, reserved := p.reserved[a.Addr()]; reserved {
+	if reason, reserved := p.reserved[a.Addr()]; reserved && !keep {
 		return &TakenError{Addr: a.Addr(), Reason: reason}
 	}
 	return nil

@@ -284,6 +284,17 @@ func (p *Pool) Reserve(addr netip.Addr, reason string) {
 	s.take(a)
 }
 
+// Unreserve ends what Reserve has said of an address.
+func (p *Pool) Unreserve(addr netip.Addr) {
+	a := addr.Unmap().WithZone("")
+	_, reserved := p.reserved[a]
+	delete(p.reserved, a)
+	_, held := p.holders[a]
+	if s := p.span(a); s != nil && reserved && !held {
+		s.giveBack(a)
+	}
+}
+
 func guestOf(owner string) string {
 	guest, _, _ := strings.Cut(owner, "/")
 	return guest

@@ -39,9 +39,13 @@ type Policies struct {
 	mu      sync.Mutex
 	table   Filter                           // nil: no tenant has policies
 	tenants map[string]*tenant               // those that have, by name
-	ports   map[string]podPort               // on the tenants' bridges, by interface
+	records map[string]attachment.Record     // of all pods' NICs, by interface; nil before Configure
+	ports   map[string]podPort               // those on the tenants' bridges
 	spoken  map[string]map[netip.Addr]string // service addresses, with their pods' ports, by the TAP of a guest's own NIC
 	inForce map[string][]isolation.Port      // by tenant
+
+	// Nodes returns the addresses of a tenant's guests. Nil: none are known.
+	Nodes func(tenant string) []netip.Addr
 }
 
 // Filter is the packet filter.
@@ -76,23 +80,110 @@ func (p *Policies) Filter() Filter {
 	return p.table
 }
 
-// Configure adds the tenants that have policies. It reports whether it has opened the
-// packet filter, with the ports that an earlier daemon has left on their bridges.
+// Configure makes the tenants' settings and bridges those of a configuration, for the ports that
+// are there and for later ones. It reports whether it has opened the packet filter, with the
+// ports that an earlier daemon has left on their bridges. It has one caller at a time.
 func (p *Policies) Configure(tenants []quota.Tenant) (opened bool, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	next := map[string]*tenant{}
 	for _, t := range tenants {
-		if t.NetworkPolicy == "" || p.tenants[t.Name] != nil {
+		if t.NetworkPolicy == "" {
 			continue
 		}
-		made := &tenant{name: t.Name, bridges: append([]string{t.Bridge}, t.Bridges...), required: t.NetworkPolicy == quota.PolicyRequired}
-		made.set(p.load(made))
-		p.tenants[t.Name] = made
+		made := p.tenant(t.Name)
+		if made == nil {
+			made = &tenant{name: t.Name, changing: &sync.Mutex{}}
+			made.set(p.load(made))
+		}
+		next[t.Name] = made
 	}
+	for _, t := range next { // nobody else holds two
+		t.changing.Lock()
+		defer t.changing.Unlock()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.findPorts(); err != nil {
+		return false, err
+	}
+	before, was := p.tenants, map[string]settings{}
+	for name, t := range next {
+		was[name] = t.settings
+	}
+	defer func() {
+		if err != nil {
+			for name, t := range next {
+				t.settings = was[name]
+			}
+			p.use(before)
+		}
+	}()
+	for _, t := range tenants {
+		if t.NetworkPolicy != "" {
+			next[t.Name].settings = settings{append([]string{t.Bridge}, t.Bridges...), t.NetworkPolicy == quota.PolicyRequired, t.PodRanges, t.NodeRanges}
+		}
+	}
+	p.use(next)
 	if len(p.tenants) == 0 {
 		return false, p.drop()
 	}
-	return p.table == nil, p.open()
+	if p.table == nil {
+		return true, p.open()
+	}
+	return false, p.applyAll()
+}
+
+// applyAll is apply for all tenants, whose shares may have changed. A port that has become another
+// tenant's is replaced.
+func (p *Policies) applyAll() error {
+	for name, all := range p.inForce {
+		p.inForce[name] = slices.DeleteFunc(slices.Clone(all), func(port isolation.Port) bool {
+			now, ok := p.ports[port.Interface]
+			return ok && now.tenant != name
+		})
+	}
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(p.tenants)) {
+		p.tenants[name].session.tellRanges()
+		errs = append(errs, p.apply(p.tenants[name]))
+	}
+	return errors.Join(errs...)
+}
+
+// use makes the tenants' bridges those on which ports are filtered.
+func (p *Policies) use(tenants map[string]*tenant) {
+	p.tenants, p.ports = tenants, map[string]podPort{}
+	for iface, r := range p.records {
+		p.assign(iface, r)
+	}
+}
+
+// findPorts finds the NICs that an earlier daemon has left, once.
+func (p *Policies) findPorts() error {
+	if p.records != nil {
+		return nil
+	}
+	links, err := link.List()
+	if err != nil {
+		return fmt.Errorf("list links: %w", err)
+	}
+	p.records = map[string]attachment.Record{}
+	for _, l := range links {
+		if key, r, ok := attachment.ParseAlias(l.Alias); ok && key.Kind == attachment.NIC {
+			p.records[l.Name] = r
+		}
+	}
+	return nil
+}
+
+// assign gives a port to the tenant of its bridge, if that has policies.
+func (p *Policies) assign(iface string, r attachment.Record) bool {
+	tenant := p.tenantOf(r.Bridge)
+	if tenant == "" {
+		return false
+	}
+	p.ports[iface] = podPort{tenant, r.PodUID, r.Addrs(), r.Services, r.Addresses}
+	p.tenants[tenant].session.tellOwner(r.PodUID)
+	return true
 }
 
 // drop removes what an earlier daemon has left that had tenants with policies.
@@ -105,18 +196,8 @@ func (p *Policies) drop() error {
 }
 
 func (p *Policies) open() error {
-	if p.table != nil {
-		return nil
-	}
-	links, err := link.List()
-	if err != nil {
-		return fmt.Errorf("list links: %w", err)
-	}
-	for _, l := range links {
-		key, r, ok := attachment.ParseAlias(l.Alias)
-		if tenant := p.tenantOf(r.Bridge); ok && key.Kind == attachment.NIC && tenant != "" {
-			p.ports[l.Name] = podPort{tenant, r.Addrs(), r.Services, r.Addresses}
-		}
+	if err := os.MkdirAll(filepath.Join(p.stateDir, "policies"), 0o700); err != nil { // so that drop finds the filter
+		return err
 	}
 	for _, t := range p.tenants {
 		t.forgetEnded(p.ports)
@@ -203,34 +284,35 @@ func (p *Policies) Connect(iface string, r attachment.Record) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	tenant := p.tenantOf(r.Bridge)
-	if tenant == "" {
+	if p.records == nil {
+		return nil // not configured
+	}
+	p.records[iface] = r
+	if !p.assign(iface, r) {
 		return nil
 	}
-	p.ports[iface] = podPort{tenant, r.Addrs(), r.Services, r.Addresses}
-	return p.update(tenant)
+	return p.update(p.ports[iface].tenant)
 }
 
-// Disconnect ends the filter of a port whose pod has ended. If policies are required, it
-// forgets that of the pod, and tells the client so.
+// Disconnect ends the filter of a port whose pod has ended, and tells the client so. It forgets
+// the policy of a pod without UID, which the next pod with its address would have.
 func (p *Policies) Disconnect(iface string) error {
 	if p == nil {
 		return nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	delete(p.records, iface)
 	port, ok := p.ports[iface]
 	if !ok {
 		return nil
 	}
 	delete(p.ports, iface)
-	if t := p.tenants[port.tenant]; t.required {
-		for _, a := range port.addresses {
-			if name := t.names[a]; name != "" {
-				t.forget(name)
-				t.session.tell(name)
-			}
-		}
+	t := p.tenants[port.tenant]
+	t.session.tellOwner(port.podUID)
+	if name, _ := t.owners.of(port); name != "" && t.pods[name].UID == "" {
+		t.forget(name)
+		t.session.tell(name)
 	}
 	return p.update(port.tenant)
 }
@@ -279,12 +361,13 @@ func (p *Policies) Commit(session *Session, s *Staging) (c Committed, err error)
 func (p *Policies) planned(session *Session, pods map[string]podRules) (Filter, []isolation.Port, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	t := *p.tenants[session.Tenant] // changed here only
-	if t.session != session {
+	present := p.tenants[session.Tenant]
+	if present == nil || present.session != session {
 		return nil, nil, ErrSuperseded
 	}
+	t := *present // changed here only
 	t.set(pods)
-	t.unread = ""
+	t.unread, t.spoken = "", true
 	return p.table, p.wanted(&t), nil
 }
 
@@ -302,33 +385,51 @@ func (p *Policies) replace(session *Session, pods map[string]podRules) (c Commit
 	if err != nil {
 		return c, err
 	}
+	t := p.tenant(session.Tenant)
+	t.changing.Lock()
+	defer t.changing.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	t := p.tenants[session.Tenant]
 	if t.session != session {
 		return c, ErrSuperseded
 	}
-	old, unread := t.pods, t.unread
+	old, unread, spoken := t.pods, t.unread, t.spoken
 	t.set(pods)
-	t.unread = ""
-	kept := map[string]podRules{} // those of other hosts' pods are not worth a file
-	for _, port := range p.ports {
-		if port.tenant != session.Tenant {
-			continue
-		}
-		for _, a := range port.addresses {
-			if pod, ok := pods[t.names[a]]; ok {
-				kept[t.names[a]] = pod
-			}
-		}
-	}
-	if err = p.update(session.Tenant); err == nil { // what the kernel refuses must not be in the file
-		err = p.keep(t, kept)
+	t.unread, t.spoken = "", true
+	if err = p.apply(t); err == nil { // what the kernel refuses must not be in the file
+		kept := p.here(t)
+		c = Committed{len(kept), t.refused}
+		p.mu.Unlock()
+		var unkept string
+		unkept, err = p.keep(t.name, kept)
+		p.mu.Lock()
+		t.unkept = unkept
 	}
 	if err != nil {
 		t.set(old)
-		t.unread = unread
-		return c, errors.Join(err, p.update(session.Tenant))
+		t.unread, t.spoken = unread, spoken
+		return Committed{}, errors.Join(err, p.apply(t))
 	}
-	return Committed{len(kept), t.refused}, nil
+	return c, nil
+}
+
+func (p *Policies) tenant(name string) *tenant {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.tenants[name]
+}
+
+// here returns the policies of the tenant's pods that have a port: those of other hosts' pods
+// are not worth a file.
+func (p *Policies) here(t *tenant) map[string]podRules {
+	kept := map[string]podRules{}
+	for _, port := range p.ports {
+		if port.tenant != t.name {
+			continue
+		}
+		if name, _ := t.owners.of(port); name != "" {
+			kept[name] = t.pods[name]
+		}
+	}
+	return kept
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 
 	"unnest/internal/hostapi/hostdpb"
@@ -23,15 +24,15 @@ import (
 // kernel is a packet filter that refuses what is larger than a transaction can be, or all.
 type kernel struct {
 	Filter
+	mu    sync.Mutex
 	ports map[string]isolation.Port
 	down  bool
-	opens int
+	wait  func(isolation.Port) // nil: it takes no time
 }
 
 var errTooLong = errors.New("message too long")
 
 func (k *kernel) open(ports []isolation.Port) (Filter, error) {
-	k.opens++
 	earlier := k.ports
 	k.ports = map[string]isolation.Port{}
 	if err := k.Set(ports...); err != nil {
@@ -50,7 +51,12 @@ func (k *kernel) Set(ports ...isolation.Port) error {
 		return errTooLong
 	}
 	for _, p := range ports {
+		if k.wait != nil {
+			k.wait(p)
+		}
+		k.mu.Lock()
 		k.ports[p.Interface] = p
+		k.mu.Unlock()
 	}
 	return nil
 }
@@ -103,9 +109,10 @@ func (b *bench) startWith(open func([]isolation.Port) (Filter, error)) {
 		}
 		return write(path, v)
 	}
+	b.policies.records = map[string]attachment.Record{}
 	for iface, a := range benchPods { // as their aliases say
-		tenant := map[byte]string{'p': "shop", 'q': "store"}[iface[0]]
-		b.policies.ports[iface] = podPort{tenant: tenant, addresses: []netip.Addr{netip.MustParseAddr(a)}}
+		bridge := map[byte]string{'p': "br1", 'q': "br2"}[iface[0]]
+		b.policies.records[iface] = attachment.Record{Bridge: bridge, PodUID: attachment.NoPod, Addresses: []netip.Prefix{netip.MustParsePrefix(a + "/16")}}
 	}
 	if _, err := b.policies.Configure([]quota.Tenant{
 		{Name: "shop", Bridge: "br1", NetworkPolicy: quota.PolicyOptional}, {Name: "store", Bridge: "br2", NetworkPolicy: quota.PolicyOptional},
@@ -285,6 +292,43 @@ func TestAttackOtherTenantsWork(t *testing.T) {
 	if _, changed := b.kernel.ports["q2"]; len(b.kernel.ports) != 1 || !changed {
 		t.Errorf("an ADD of store changes %v, want q2", b.kernel.ports)
 	}
+}
+
+// While the kernel is busy with a tenant's change, other tenants change.
+func TestAttackSlowChange(t *testing.T) {
+	b := newBench(t)
+	busy, proceed := make(chan bool), make(chan bool)
+	b.kernel.wait = func(p isolation.Port) {
+		if p.Interface == "p1" {
+			busy <- true
+			<-proceed
+		}
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := b.commit("shop", podWith("web/a", "p1", 1, 5))
+		done <- err
+	}()
+	<-busy
+	if err := b.policies.Connect("q2", attachment.Record{Bridge: "br2"}); err != nil {
+		t.Error(err)
+	}
+	b.mustCommit("store", podWith("other/a", "q1", 2, 3))
+	close(proceed)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// A pod with more rules than fit into one change is closed; smaller ones of the tenant are not.
+func TestAttackManyRules(t *testing.T) {
+	b := newBench(t)
+	large := podWith("big/a", "p1", policylimit.PodMessage/policylimit.RuleMessage+1, 1)
+	c := b.mustCommit("shop", large, podWith("small/a", "p2", 800, 1), podWith("small/b", "p3", 800, 1))
+	if !slices.Equal(c.Refused, []string{"big"}) {
+		t.Errorf("refused %q, want big", c.Refused)
+	}
+	b.want("committed", map[string]int{"p1": 0, "p2": 800, "p3": 800})
 }
 
 // Records of an earlier version have prefixes, next to each other too.

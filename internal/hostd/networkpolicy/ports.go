@@ -9,6 +9,7 @@ import (
 
 	"unnest/internal/hostapi/iprange"
 	"unnest/internal/hostapi/policylimit"
+	"unnest/internal/hostd/attachment"
 	"unnest/internal/netdev/isolation"
 )
 
@@ -21,13 +22,13 @@ type filtered struct {
 
 // effective returns what a port may do now.
 func (p *Policies) effective(t *tenant, iface string) filtered {
-	f := filtered{Port: isolation.Port{Interface: iface, Link: p.ports[iface].link}}
-	pod, known := t.of(p.ports[iface].addresses)
+	f, port := filtered{Port: isolation.Port{Interface: iface, Link: p.ports[iface].link}}, p.ports[iface]
+	pod, known := t.of(port)
 	f.known, f.namespace = known, pod.namespace
 	switch {
 	case known:
 		f.Ingress, f.Egress = pod.Ingress, pod.Egress
-	case t.required || t.unread != "":
+	case t.required || t.unread != "" || t.spoken && port.podUID != attachment.NoPod:
 		f.Ingress, f.Egress = &isolation.Direction{}, &isolation.Direction{}
 	}
 	return f
@@ -87,6 +88,9 @@ func admit(all []filtered, share int) (size int, refused []string) {
 	sizes, counted := map[string]int{}, map[set]bool{}
 	for _, f := range all {
 		sizes[f.namespace] += message(f.Port, f.namespace, counted)
+		if rulesMessage(f.Port) > policylimit.PodMessage {
+			sizes[f.namespace] += share + 1
+		}
 	}
 	refused = policylimit.Refuse(sizes, share)
 	for i, f := range all {
@@ -112,6 +116,20 @@ type set struct {
 // with peers that are not counted yet.
 func message(p isolation.Port, namespace string, counted map[set]bool) (bytes int) {
 	for _, r := range (podRules{Ingress: p.Ingress, Egress: p.Egress}).rules() {
+		if len(r.Peers) == 0 {
+			continue
+		}
+		if s := (set{namespace, &r.Peers[0]}); !counted[s] {
+			counted[s] = true
+			bytes += policylimit.RangeMessage * len(r.Peers)
+		}
+	}
+	return bytes + rulesMessage(p)
+}
+
+// rulesMessage is message without the peers.
+func rulesMessage(p isolation.Port) (bytes int) {
+	for _, r := range (podRules{Ingress: p.Ingress, Egress: p.Egress}).rules() {
 		n := len(r.Peers)
 		if n == 0 {
 			continue
@@ -121,10 +139,6 @@ func message(p isolation.Port, namespace string, counted map[set]bool) (bytes in
 			families = 2
 		}
 		bytes += policylimit.RuleMessage * families * max(1, len(r.Services))
-		if s := (set{namespace, &r.Peers[0]}); !counted[s] {
-			counted[s] = true
-			bytes += policylimit.RangeMessage * n
-		}
 	}
 	return bytes
 }
@@ -158,22 +172,39 @@ func (p *Policies) serviceAddresses(tenant string) (all []serviceAddress) {
 	return all
 }
 
-// update brings the packet filter in line with what the ports of a tenant may do now.
+// update brings the packet filter in line with what the ports of a tenant may do now. Others
+// change other tenants, and what this one may do, meanwhile.
 func (p *Policies) update(name string) error {
 	t := p.tenants[name]
 	if t == nil {
 		return nil
 	}
+	p.mu.Unlock()
+	t.changing.Lock()
+	defer t.changing.Unlock()
+	p.mu.Lock()
+	return p.apply(t)
+}
+
+// apply is update for a caller that holds t.changing. Changes of one port are one transaction, and those of
+// several if they are small.
+func (p *Policies) apply(t *tenant) error {
 	type key struct {
 		iface   string
 		address netip.Addr
 	}
 	was := map[key]isolation.Port{}
-	for _, port := range p.inForce[name] {
+	for _, port := range p.inForce[t.name] {
 		was[key{port.Interface, port.Address}] = port
 	}
 	before := t.refused
 	wanted := p.wanted(t)
+	if !slices.Equal(before, t.refused) {
+		p.log.Warn("policies of namespaces are larger than the tenant's share: their isolated pods have no connections",
+			"tenant", t.name, "namespaces", t.refused, "bytes", t.size, "share", policylimit.Share(len(p.tenants)))
+	}
+	p.mu.Unlock()
+	now := maps.Clone(was)
 	var changed, removed []isolation.Port
 	for _, port := range wanted {
 		k := key{port.Interface, port.Address}
@@ -185,18 +216,28 @@ func (p *Policies) update(name string) error {
 	for _, port := range was {
 		removed = append(removed, port)
 	}
-	if len(changed) > 0 {
-		if err := p.table.Set(changed...); err != nil {
-			return err
+	var err error
+	for len(changed) > 0 && err == nil {
+		n, bytes := 0, 0
+		for ; n < len(changed) && (n == 0 || bytes < policylimit.PodMessage); n++ {
+			bytes += rulesMessage(changed[n])
+		}
+		if err = p.table.Set(changed[:n]...); err == nil {
+			for _, port := range changed[:n] {
+				now[key{port.Interface, port.Address}] = port
+			}
+			changed = changed[n:]
 		}
 	}
-	if err := p.table.Remove(removed...); err != nil {
-		return err
+	if err == nil {
+		err = p.table.Remove(removed...)
 	}
-	p.inForce[name] = wanted
-	if !slices.Equal(before, t.refused) {
-		p.log.Warn("policies of namespaces are larger than the tenant's share: their isolated pods have no connections",
-			"tenant", name, "namespaces", t.refused, "bytes", t.size, "share", policylimit.Share(len(p.tenants)))
+	for k := range was {
+		if err == nil {
+			delete(now, k)
+		}
 	}
-	return nil
+	p.mu.Lock()
+	p.inForce[t.name] = slices.Collect(maps.Values(now))
+	return err
 }

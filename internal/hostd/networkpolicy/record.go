@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 
@@ -19,6 +20,9 @@ import (
 func path(stateDir, tenant string) string {
 	return filepath.Join(stateDir, "policies", tenant+".json")
 }
+
+// spokenPod is no pod's name. A record has it once a client has said which pods there are.
+const spokenPod = ""
 
 func quarantined(path string) string { return path + ".quarantined" }
 
@@ -46,6 +50,8 @@ func (p *Policies) load(t *tenant) map[string]podRules {
 		p.quarantine(t, fmt.Errorf("read %s: %w", path, err))
 		return map[string]podRules{}
 	}
+	t.spoken = len(pods) > 0
+	delete(pods, spokenPod)
 	shared := sharedPeers{}
 	for _, pod := range pods {
 		for _, d := range []*isolation.Direction{pod.Ingress, pod.Egress} {
@@ -74,25 +80,22 @@ func (p *Policies) doubt(t *tenant, cause error) {
 	p.log.Error("read policies: the pods have no connections until a client has sent them", "tenant", t.name, "error", cause)
 }
 
-// keep writes the record of a tenant. If that fails, the next daemon finds a record that it cannot
-// load, rather than one of policies that are no longer in force; if not even that is possible, keep fails.
-func (p *Policies) keep(t *tenant, pods map[string]podRules) error {
-	path := path(p.stateDir, t.name)
-	err := p.write(path, pods)
-	if err == nil {
-		t.unkept = ""
+// keep writes the record of a tenant. If that fails, it says why, and the next daemon finds a record that
+// it cannot load, rather than one of policies that are no longer in force; if not even that is possible, keep fails.
+func (p *Policies) keep(tenant string, pods map[string]podRules) (unkept string, err error) {
+	path := path(p.stateDir, tenant)
+	pods = maps.Clone(pods)
+	pods[spokenPod] = podRules{}
+	if err = p.write(path, pods); err == nil {
 		if err := os.Remove(quarantined(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+			return err.Error(), nil // the next daemon finds it
 		}
-		return nil
+		return "", nil
 	}
 	if emptyErr := os.Truncate(path, 0); emptyErr != nil {
-		return errors.Join(err, emptyErr)
+		return "", errors.Join(err, emptyErr)
 	}
-	if t.unkept == "" {
-		p.log.Error("the policies are in force, but a daemon that starts will close the pods until their client is back: free space on the disk",
-			"tenant", t.name, "error", err)
-	}
-	t.unkept = err.Error()
-	return nil
+	p.log.Error("the policies are in force, but a daemon that starts will close the pods until their client is back: free space on the disk",
+		"tenant", tenant, "error", err)
+	return err.Error(), nil
 }

@@ -23,9 +23,11 @@ type Session struct {
 	Tenant     string
 	Superseded chan struct{} // closed when a newer session has begun
 
-	mu    sync.Mutex
-	ended []string      // pods that the client has not been told of
-	Wake  chan struct{} // has a value when takeEnded returns pods
+	mu     sync.Mutex
+	ended  []string        // pods that the client has not been told of
+	owners map[string]bool // UIDs of pods of whose NICs the client has not been told
+	ranges bool            // the client has not been told of the ranges
+	Wake   chan struct{}   // has a value when TakeEnded returns pods, or TakeOwnership something
 }
 
 // Begin makes a session the only one of its tenant.
@@ -39,7 +41,13 @@ func (p *Policies) Begin(tenant string) (*Session, error) {
 	if t.session != nil {
 		close(t.session.Superseded)
 	}
-	t.session = &Session{Tenant: tenant, Superseded: make(chan struct{}), Wake: make(chan struct{}, 1)}
+	t.session = &Session{Tenant: tenant, Superseded: make(chan struct{}), Wake: make(chan struct{}, 1), owners: map[string]bool{}}
+	for _, port := range p.ports {
+		if port.tenant == tenant {
+			t.session.tellOwner(port.podUID)
+		}
+	}
+	t.session.tellRanges()
 	return t.session, nil
 }
 
@@ -47,7 +55,7 @@ func (p *Policies) Begin(tenant string) (*Session, error) {
 func (p *Policies) End(s *Session) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if t := p.tenants[s.Tenant]; t.session == s {
+	if t := p.tenants[s.Tenant]; t != nil && t.session == s {
 		t.session = nil
 	}
 }
@@ -60,6 +68,10 @@ func (s *Session) tell(pod string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended = append(s.ended, pod)
+	s.wake()
+}
+
+func (s *Session) wake() {
 	select {
 	case s.Wake <- struct{}{}:
 	default: // it is awake

@@ -9,6 +9,7 @@ import (
 
 	"unnest/internal/hostapi/hostdpb"
 	"unnest/internal/hostapi/policylimit"
+	"unnest/internal/hostd/attachment"
 	"unnest/internal/netdev/isolation"
 )
 
@@ -93,7 +94,7 @@ func (p podRules) with(more podRules) podRules {
 		}
 		return &isolation.Direction{Allow: append(a.Allow[:len(a.Allow):len(a.Allow)], b.Allow...)}
 	}
-	return podRules{Addresses: p.Addresses, Ingress: join(p.Ingress, more.Ingress), Egress: join(p.Egress, more.Egress)}
+	return podRules{UID: p.UID, Addresses: p.Addresses, Ingress: join(p.Ingress, more.Ingress), Egress: join(p.Egress, more.Egress)}
 }
 
 func parsePod(m *hostdpb.PodPolicy) (name string, p podRules, err error) {
@@ -103,6 +104,9 @@ func parsePod(m *hostdpb.PodPolicy) (name string, p podRules, err error) {
 	}
 	if len(m.GetAddresses()) > maxPodAddresses {
 		return name, p, grpcstatus.Errorf(codes.InvalidArgument, "pod %s: %d addresses: want at most %d", name, len(m.GetAddresses()), maxPodAddresses)
+	}
+	if p.UID = m.GetUid(); p.UID != "" && !attachment.IsPodUID(p.UID) {
+		return name, p, grpcstatus.Errorf(codes.InvalidArgument, "pod %s: UID %.80q: want 1 to %d letters, digits and '-'", name, p.UID, attachment.MaxPodUID)
 	}
 	for _, text := range m.GetAddresses() {
 		a, err := netip.ParseAddr(text)

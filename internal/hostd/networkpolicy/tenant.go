@@ -2,27 +2,37 @@ package networkpolicy
 
 import (
 	"net/netip"
-	"slices"
 	"strings"
+	"sync"
 
 	"unnest/internal/netdev/isolation"
 )
 
 type tenant struct {
 	name     string
+	changing *sync.Mutex // held, before that of the policies, by who changes the packet filter for the tenant, or its record
+	settings
+	spoken  bool     // a client has said which pods there are: others may do nothing
+	unread  string   // why what a client has said is not known: all pods may do nothing
+	unkept  string   // why the next daemon will not know it
+	refused []string // namespaces whose policies do not fit
+	size    int      // bytes of the others in a transaction
+	pods    map[string]podRules
+	owners  owners
+	session *Session // of the client; nil: none is connected
+}
+
+// settings are those of the configuration.
+type settings struct {
 	bridges  []string
-	required bool     // a pod without policy may do nothing
-	unread   string   // why what a client has said is not known: all pods may do nothing
-	unkept   string   // why the next daemon will not know it
-	refused  []string // namespaces whose policies do not fit
-	size     int      // bytes of the others in a transaction
-	pods     map[string]podRules
-	names    map[netip.Addr]string // of pods, by their addresses
-	session  *Session              // of the client; nil: none is connected
+	required bool // a pod without policy may do nothing
+	// Where the status of a pod, and of a node, may name addresses.
+	podRanges, nodeRanges []netip.Prefix
 }
 
 // podRules is what the file has of a pod.
 type podRules struct {
+	UID       string               `json:"uid,omitempty"`
 	Addresses []netip.Addr         `json:"addresses"`
 	Ingress   *isolation.Direction `json:"ingress,omitempty"`
 	Egress    *isolation.Direction `json:"egress,omitempty"`
@@ -32,22 +42,23 @@ type podRules struct {
 
 type podPort struct {
 	tenant    string
+	podUID    string // as in attachment.Record
 	addresses []netip.Addr
 	services  []netip.Addr // the pod's service addresses
 	link      []netip.Prefix
 }
 
-// forgetEnded forgets the policies of pods that have no port, so that who gets their
+// forgetEnded forgets the policies of pods that have no port and no UID, so that who gets their
 // addresses has no policy of another pod.
 func (t *tenant) forgetEnded(ports map[string]podPort) {
-	used := map[netip.Addr]bool{}
+	used := map[string]bool{}
 	for _, port := range ports {
-		for _, a := range port.addresses {
-			used[a] = true
+		if name, ok := t.owners.of(port); ok {
+			used[name] = true
 		}
 	}
 	for name, pod := range t.pods {
-		if t.required && !slices.ContainsFunc(pod.Addresses, func(a netip.Addr) bool { return used[a] }) {
+		if pod.UID == "" && !used[name] {
 			t.forget(name)
 		}
 	}
@@ -55,29 +66,26 @@ func (t *tenant) forgetEnded(ports map[string]podPort) {
 
 // set replaces the policies of all pods.
 func (t *tenant) set(pods map[string]podRules) {
-	t.pods, t.names = pods, map[netip.Addr]string{}
 	for name, pod := range pods {
 		pod.namespace, _, _ = strings.Cut(name, "/")
 		pods[name] = pod
-		for _, a := range pod.Addresses {
-			t.names[a] = name
-		}
 	}
+	t.pods, t.owners = pods, ownersOf(pods)
 }
 
 func (t *tenant) forget(name string) {
-	for _, a := range t.pods[name].Addresses {
-		delete(t.names, a)
-	}
 	delete(t.pods, name)
+	t.owners = ownersOf(t.pods)
 }
 
-// of returns the policy of the pod that has one of the addresses.
-func (t *tenant) of(addresses []netip.Addr) (podRules, bool) {
-	for _, a := range addresses {
-		if pod, ok := t.pods[t.names[a]]; ok {
-			return pod, true
-		}
+// of returns the policy of a port's pod.
+func (t *tenant) of(port podPort) (podRules, bool) {
+	name, ok := t.owners.of(port)
+	switch {
+	case !ok:
+		return podRules{}, false
+	case name == "":
+		return nobodys, true
 	}
-	return podRules{}, false
+	return t.pods[name], true
 }

@@ -149,6 +149,17 @@ func (t Tenant) AdmitAddresses(held, asked int) error {
 	return nil
 }
 
+// Claimable returns where guests may choose addresses.
+func (t Tenant) Claimable() []netip.Prefix {
+	if len(t.Ranges) > 0 || len(t.ClaimRanges) > 0 {
+		return t.ClaimRanges
+	}
+	if all := t.Subnets(); len(all) > 0 {
+		return all
+	}
+	return []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
+}
+
 // AdmitSegment returns an error that wraps ErrLimit unless a tenant with so many
 // segments may have another.
 func (t Tenant) AdmitSegment(segments int) error {

@@ -66,6 +66,15 @@ func (f *file) checkNetwork(path string, t Tenant) {
 	for i := range t.Ranges {
 		f.checkRange(fmt.Sprintf("%s.ranges[%d]", path, i), t, i)
 	}
+	f.checkRanges(path+".claimRanges", t.ClaimRanges)
+	for i, r := range t.ClaimRanges {
+		inside := func(s netip.Prefix) bool { return s.Contains(r.Addr()) && s.Bits() <= r.Bits() }
+		if subnets := t.Subnets(); len(subnets) > 0 && !slices.ContainsFunc(subnets, inside) {
+			f.Fail(fmt.Sprintf("%s.claimRanges[%d]", path, i), "want a part of a subnet of the tenant, %s, got %q", either(subnets), r)
+		}
+	}
+	f.checkRanges(path+".podRanges", t.PodRanges)
+	f.checkRanges(path+".nodeRanges", t.NodeRanges)
 	if t.NAT && len(t.Gateways) == 0 {
 		f.Fail(path+".nat", "true needs gateways, because the bridge needs addresses to route")
 	}
@@ -76,6 +85,14 @@ func (f *file) checkNetwork(path string, t Tenant) {
 	}
 	if t.MTU < t.minMTU() {
 		f.Fail(path+".mtu", "want at least %d, the minimum of IPv6, got %d", t.minMTU(), t.MTU)
+	}
+}
+
+func (f *file) checkRanges(path string, all []netip.Prefix) {
+	for i, r := range all {
+		if r != r.Masked() {
+			f.Fail(fmt.Sprintf("%s[%d]", path, i), "want %s, got %q", r.Masked(), r)
+		}
 	}
 }
 

@@ -87,17 +87,18 @@ func (f *file) decode(root ast.Node) {
 func (f *file) tenant(path string, n ast.Node) {
 	t := Tenant{MTU: DefaultMTU, Cooldown: DefaultCooldown, Limits: DefaultLimits}
 	f.Mapping(path, n, map[string]yamldoc.Key{
-		"name":      yamldoc.Scalar(f.Document, &t.Name, parseLabel),
-		"bridge":    yamldoc.Scalar(f.Document, &t.Bridge, parseInterface),
-		"bridges":   yamldoc.Scalars(f.Document, &t.Bridges, parseInterface),
-		"mtu":       yamldoc.Scalar(f.Document, &t.MTU, yamldoc.Count(minMTU4, maxMTU)),
-		"gateways":  yamldoc.Scalars(f.Document, &t.Gateways, parsePrefix),
-		"hostPorts": yamldoc.Scalars(f.Document, &t.HostPorts, parseHostPort),
-		"metadata":  yamldoc.Scalar(f.Document, &t.Metadata, yamldoc.Bool),
-		"nat":       yamldoc.Scalar(f.Document, &t.NAT, yamldoc.Bool),
-		"ranges":    f.List(f.addressRange(&t)),
-		"cooldown":  yamldoc.Scalar(f.Document, &t.Cooldown, yamldoc.DurationOrZero),
-		"limits":    f.limits(&t.Limits),
+		"name":        yamldoc.Scalar(f.Document, &t.Name, parseLabel),
+		"bridge":      yamldoc.Scalar(f.Document, &t.Bridge, parseInterface),
+		"bridges":     yamldoc.Scalars(f.Document, &t.Bridges, parseInterface),
+		"mtu":         yamldoc.Scalar(f.Document, &t.MTU, yamldoc.Count(minMTU4, maxMTU)),
+		"gateways":    yamldoc.Scalars(f.Document, &t.Gateways, parsePrefix),
+		"hostPorts":   yamldoc.Scalars(f.Document, &t.HostPorts, parseHostPort),
+		"metadata":    yamldoc.Scalar(f.Document, &t.Metadata, yamldoc.Bool),
+		"nat":         yamldoc.Scalar(f.Document, &t.NAT, yamldoc.Bool),
+		"ranges":      f.List(f.addressRange(&t)),
+		"claimRanges": yamldoc.Scalars(f.Document, &t.ClaimRanges, parsePrefix),
+		"cooldown":    yamldoc.Scalar(f.Document, &t.Cooldown, yamldoc.DurationOrZero),
+		"limits":      f.limits(&t.Limits),
 		"segments": f.Object(map[string]yamldoc.Key{
 			"modes": yamldoc.Scalars(f.Document, &t.Segments.Modes, parseSegmentMode),
 			"span":  yamldoc.Scalar(f.Document, &t.Segments.Span, ParseSpan),
@@ -105,6 +106,8 @@ func (f *file) tenant(path string, n ast.Node) {
 		"volumes":          yamldoc.Scalar(f.Document, &t.Volumes, parseDirectory),
 		"volumesUnbounded": yamldoc.Scalar(f.Document, &t.VolumesUnbounded, yamldoc.Bool),
 		"vhostPoll":        yamldoc.Scalar(f.Document, &t.VHostPoll, yamldoc.Microseconds(MaxVHostPoll)),
+		"podRanges":        yamldoc.Scalars(f.Document, &t.PodRanges, parsePrefix),
+		"nodeRanges":       yamldoc.Scalars(f.Document, &t.NodeRanges, parsePrefix),
 		"networkPolicy":    yamldoc.Scalar(f.Document, &t.NetworkPolicy, parseNetworkPolicy),
 	})
 	if !f.Has(path + ".limits.addresses") {

@@ -47,13 +47,16 @@ type Tenant struct {
 	// HostPorts are the ports of the host that the pods reach, in addition to the
 	// daemon's. Empty: none on the bridge that the daemon makes, all on those of the
 	// operator, which others may be on.
-	HostPorts []HostPort    `yaml:"hostPorts,omitempty"`
-	Metadata  bool          `yaml:"metadata"`         // pods reach the metadata services of clouds
-	NAT       bool          `yaml:"nat"`              // from the gateways' subnets to the outside
-	Ranges    []ipam.Range  `yaml:"ranges,omitempty"` // from which the daemon allocates addresses
-	Cooldown  time.Duration `yaml:"cooldown"`         // before a released address is allocated again
-	Limits    Limits        `yaml:"limits"`
-	Segments  Segments      `yaml:"segments,omitempty"`
+	HostPorts []HostPort   `yaml:"hostPorts,omitempty"`
+	Metadata  bool         `yaml:"metadata"`         // pods reach the metadata services of clouds
+	NAT       bool         `yaml:"nat"`              // from the gateways' subnets to the outside
+	Ranges    []ipam.Range `yaml:"ranges,omitempty"` // from which the daemon allocates addresses
+	// ClaimRanges are where guests may choose addresses themselves: by an IPAM plugin of theirs, or
+	// because a runtime asks for one. Empty: nowhere, or in all subnets if there are no Ranges.
+	ClaimRanges []netip.Prefix `yaml:"claimRanges,omitempty"`
+	Cooldown    time.Duration  `yaml:"cooldown"` // before a released address is allocated again
+	Limits      Limits         `yaml:"limits"`
+	Segments    Segments       `yaml:"segments,omitempty"`
 	// Volumes is the directory of pods' volumes, DIRECTORY/POD/VOLUME. It is absolute
 	// and no other tenant's. Empty: no volumes.
 	Volumes string `yaml:"volumes,omitempty"`
@@ -67,6 +70,11 @@ type Tenant struct {
 	// NetworkPolicy lets a client say which connections the pods may have: PolicyOptional,
 	// PolicyRequired or empty, which means no client may.
 	NetworkPolicy string `yaml:"networkPolicy,omitempty"`
+	// PodRanges are where the API server's status of a pod may name addresses if the pod has no
+	// NIC here: its node writes it. Empty: such pods are no peers of policies.
+	PodRanges []netip.Prefix `yaml:"podRanges,omitempty"`
+	// NodeRanges are the same for nodes, in addition to the addresses of the tenant's guests.
+	NodeRanges []netip.Prefix `yaml:"nodeRanges,omitempty"`
 }
 
 // MaxVHostPoll is the longest time for which vhost-net may poll: it keeps a processor of the

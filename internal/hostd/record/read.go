@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"unnest/internal/hostapi/identity"
@@ -127,4 +128,12 @@ func FreeIndex(stateDir string, p quota.Config) (int, error) {
 		}
 	}
 	return 0, fmt.Errorf("choose an index: all %d are taken", maxIndex)
+}
+
+// Addresses are the guest's own.
+func (g Guest) Addresses() (all []netip.Addr) {
+	for _, n := range g.NICs {
+		all = append(all, n.Addresses...)
+	}
+	return all
 }

@@ -22,7 +22,7 @@ func TestFreeNICs(t *testing.T) {
 		{quota.Limits{Addresses: 4}, status.Guest{Name: "node1", SlotsFree: 3}, true, 3},
 		{quota.Limits{Addresses: 4}, status.Guest{Name: "held", SlotsFree: 3}, true, 2},
 	} {
-		p := tenant.Tenant
+		p := tenant.Now()
 		p.Limits = tt.limits
 		tenant.Change(p)
 		if tt.guest.Name == "held" {

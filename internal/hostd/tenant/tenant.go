@@ -3,10 +3,13 @@
 package tenant
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,25 +24,31 @@ import (
 // Tenant is the network that several guests share: its quotas, its attachments, and the
 // owner of each address.
 type Tenant struct {
-	quota.Tenant                              // as the daemon made it; what a reload can change is in now
-	changed      atomic.Pointer[quota.Tenant] // nil: nothing has
-	file         *coolingFile
+	Name string
 
-	mu    sync.Mutex
-	pool  *ipam.Pool
-	owned map[string]int64 // attachments, as record.Guest.Owner names them, with the bytes of their queues
+	quotas atomic.Pointer[quota.Tenant] // the present ones
+	file   *coolingFile
+
+	mu     sync.Mutex
+	pool   *ipam.Pool
+	guests map[netip.Addr]string // the guests' own addresses
+	owned  map[string]held       // attachments, as record.Guest.Owner names them
 }
 
-// Change gives the tenant later quotas of the same name.
-func (t *Tenant) Change(p quota.Tenant) { t.changed.Store(&p) }
-
-// Now returns the tenant's present quotas.
-func (t *Tenant) Now() quota.Tenant {
-	if p := t.changed.Load(); p != nil {
-		return *p
-	}
-	return t.Tenant
+// held is what is counted of an attachment.
+type held struct {
+	queue  int64  // bytes of its port's queue
+	podUID string // "" or attachment.NoPod: of none
 }
+
+// ErrPod is wrapped when a guest asks for a NIC of a pod of which another guest has one.
+var ErrPod = errors.New("pod of another guest")
+
+// Change gives the tenant later quotas of the same name, with the same ranges and gateways.
+func (t *Tenant) Change(p quota.Tenant) { t.quotas.Store(&p) }
+
+// Now returns the tenant's present quotas. Do not keep them: a reload changes them.
+func (t *Tenant) Now() quota.Tenant { return *t.quotas.Load() }
 
 // New makes a tenant whose cooling addresses are in the state directory. try contains
 // a panic.
@@ -51,7 +60,8 @@ func New(p quota.Tenant, stateDir string, log *slog.Logger, try func(string, fun
 	for _, g := range p.Gateways {
 		pool.Reserve(g.Addr(), "the gateway")
 	}
-	t := &Tenant{Tenant: p, pool: pool, owned: map[string]int64{}}
+	t := &Tenant{Name: p.Name, pool: pool, owned: map[string]held{}, guests: map[netip.Addr]string{}}
+	t.Change(p)
 	t.file = &coolingFile{path: filepath.Join(stateDir, "cooling", p.Name+".json"), log: log.With("tenant", p.Name), try: try, read: t.cooling}
 	pool.Restore(t.file.load(), time.Now())
 	return t, nil
@@ -75,10 +85,13 @@ func (t *Tenant) Take(owner string, asked []netip.Prefix, allocate bool) ([]ipam
 	if allocate {
 		wanted = t.pool.Families()
 	}
-	if err := t.AdmitAddresses(t.pool.Held(owner), wanted); err != nil {
+	if err := t.Now().AdmitAddresses(t.pool.Held(owner), wanted); err != nil {
 		return nil, err
 	}
 	if !allocate {
+		if err := t.pool.CheckClaim(owner, asked, t.Now().Claimable(), time.Now()); err != nil {
+			return nil, err
+		}
 		return nil, t.pool.Claim(owner, asked, time.Now())
 	}
 	return t.pool.Allocate(owner, time.Now())
@@ -92,11 +105,11 @@ func servicesOf(owner string) string { return owner + "/services" }
 func (t *Tenant) TakeServices(owner string) (chosen []netip.Addr, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.NetworkPolicy == "" || t.pool.Families() == 0 {
+	if t.Now().NetworkPolicy == "" || t.pool.Families() == 0 {
 		return nil, nil
 	}
 	services := servicesOf(owner)
-	if err := t.AdmitAddresses(t.pool.Held(services), t.pool.Families()); err != nil {
+	if err := t.Now().AdmitAddresses(t.pool.Held(services), t.pool.Families()); err != nil {
 		return nil, err
 	}
 	all, err := t.pool.Allocate(services, time.Now())
@@ -130,11 +143,27 @@ func (t *Tenant) free(owner string) {
 	}
 }
 
-// Reserve keeps a guest's own address from all pods.
-func (t *Tenant) Reserve(a netip.Addr, guest string) {
+// Reserve keeps a guest's own addresses from all pods, in place of those that it had before.
+func (t *Tenant) Reserve(guest string, addresses ...netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.pool.Reserve(a, "guest "+guest)
+	for a, of := range t.guests {
+		if of == guest && !slices.Contains(addresses, a) {
+			delete(t.guests, a)
+			t.pool.Unreserve(a)
+		}
+	}
+	for _, a := range addresses {
+		t.pool.Reserve(a, "guest "+guest)
+		t.guests[a] = guest
+	}
+}
+
+// GuestAddresses returns the addresses that Reserve keeps for guests, sorted.
+func (t *Tenant) GuestAddresses() []netip.Addr {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.SortedFunc(maps.Keys(t.guests), netip.Addr.Compare)
 }
 
 // Admit counts an attachment and the queues of its port, unless the guest or the tenant
@@ -148,15 +177,37 @@ func (t *Tenant) Admit(owner string, r attachment.Record, guestNICs int) error {
 			return err
 		}
 	}
-	queued := -had
-	for _, bytes := range t.owned {
-		queued += bytes
+	if err := t.admitPod(owner, r.PodUID); err != nil {
+		return err
+	}
+	queued := -had.queue
+	for _, o := range t.owned {
+		queued += o.queue
 	}
 	queue := ratelimit.Queue(ratelimit.Limits(r.Bandwidth))
 	if err := t.Now().AdmitQueues(queued, queue); err != nil {
 		return err
 	}
-	t.owned[owner] = max(had, queue) // until the port has changed
+	uid := had.podUID
+	if r.PodUID != "" {
+		uid = r.PodUID
+	}
+	t.owned[owner] = held{max(had.queue, queue), uid} // until the port has changed
+	return nil
+}
+
+// admitPod returns an error that wraps ErrPod if another guest has a NIC of the pod: policies
+// and peers go by the pod, and a guest could take those of another guest's pod by its name.
+func (t *Tenant) admitPod(owner, uid string) error {
+	if uid == "" || uid == attachment.NoPod {
+		return nil
+	}
+	guest, _, _ := strings.Cut(owner, "/")
+	for o, other := range t.owned {
+		if has, _, _ := strings.Cut(o, "/"); other.podUID == uid && has != guest {
+			return fmt.Errorf("%w: guest %s has a NIC of pod %s: remove the pod there first", ErrPod, has, uid)
+		}
+	}
 	return nil
 }
 
@@ -165,13 +216,13 @@ func (t *Tenant) Admit(owner string, r attachment.Record, guestNICs int) error {
 func (t *Tenant) Hold(owner string, r attachment.Record) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.owned[owner] = ratelimit.Queue(ratelimit.Limits(r.Bandwidth))
+	t.owned[owner] = held{ratelimit.Queue(ratelimit.Limits(r.Bandwidth)), r.PodUID}
 	services := make([]netip.Prefix, len(r.Services))
 	for i, a := range r.Services {
 		services[i] = netip.PrefixFrom(a, a.BitLen())
 	}
 	for o, addresses := range map[string][]netip.Prefix{owner: r.Addresses, servicesOf(owner): services} {
-		if err := t.pool.Claim(o, addresses, time.Now()); err != nil {
+		if err := t.pool.Keep(o, addresses, time.Now()); err != nil {
 			return err
 		}
 		t.pool.Use(o)

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -22,7 +23,7 @@ import (
 // tenantPolicy is that of a tenant with a cool-down of a minute.
 func tenantPolicy() quota.Tenant {
 	return quota.Tenant{
-		Name: "default", Bridge: "br0", MTU: 1400, Ranges: []ipam.Range{{Subnet: netip.MustParsePrefix("10.9.0.0/24")}}, Cooldown: time.Minute,
+		Name: "default", Bridge: "br0", MTU: 1400, Ranges: []ipam.Range{{Subnet: netip.MustParsePrefix("10.9.0.0/24")}}, ClaimRanges: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24")}, Cooldown: time.Minute,
 		Limits: quota.Limits{NICs: 16},
 	}
 }
@@ -172,7 +173,9 @@ func TestCoolingFileIsWrittenLazily(t *testing.T) {
 // no more. Its pods keep theirs, and other guests are not concerned.
 func TestAddressesOfAGuest(t *testing.T) {
 	tenant, _ := testTenant(t, t.TempDir())
-	tenant.Limits.Addresses = 40
+	p := tenant.Now()
+	p.Limits.Addresses = 40
+	tenant.Change(p)
 	sixteen := func(from int) (all []netip.Prefix) {
 		for i := range 16 {
 			all = append(all, netip.MustParsePrefix(fmt.Sprintf("10.9.0.%d/24", from+i)))
@@ -222,7 +225,9 @@ func TestAddressesOfAGuest(t *testing.T) {
 // for. Those of ports that exist count, even beyond it.
 func TestQueuesOfTenant(t *testing.T) {
 	tenant, _ := testTenant(t, t.TempDir())
-	tenant.Limits.QueueMemory = 5
+	p := tenant.Now()
+	p.Limits.QueueMemory = 5
+	tenant.Change(p)
 	fast := attachment.Record{Bandwidth: quota.Bandwidth{IngressRate: 1e9, EgressRate: 1e9}} // 1 MiB each
 	slow := attachment.Record{Bandwidth: quota.Bandwidth{IngressRate: 8e3}}                  // 80 KiB
 	admit := func(owner string, r attachment.Record, want error) {
@@ -263,5 +268,76 @@ func TestReloadLimits(t *testing.T) {
 	tenant.Change(changed)
 	if err := tenant.Admit("node1/c1/eth0", attachment.Record{}, 1); err != nil {
 		t.Errorf("with a limit of 2: %v", err)
+	}
+}
+
+// A guest chooses addresses only where the operator lets guests choose, or those that it had a
+// moment ago: not those of guests of the configuration, enrolled or not, none below a range's
+// first, none that another guest's pod had a moment ago, and so none of the range that all share.
+func TestAttackClaimAddress(t *testing.T) {
+	p := tenantPolicy()
+	p.Ranges[0].First, p.Ranges[0].Last = netip.MustParseAddr("10.9.0.10"), netip.MustParseAddr("10.9.0.110")
+	p.ClaimRanges = []netip.Prefix{netip.MustParsePrefix("10.9.0.200/29")}
+	p.Limits.Addresses = 20
+	tenant, err := New(p, t.TempDir(), slog.New(slog.DiscardHandler), uncontained)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tenant.Reserve("later", netip.MustParseAddr("10.9.0.5"), netip.MustParseAddr("10.9.0.201"))
+	claim := func(owner string, addresses ...string) error {
+		var all []netip.Prefix
+		for _, a := range addresses {
+			all = append(all, netip.MustParsePrefix(a+"/24"))
+		}
+		_, err := tenant.Take(owner, all, false)
+		return err
+	}
+	had := map[string]string{} // addresses that cool down, by guest
+	for _, guest := range []string{"victim", "rogue"} {
+		got, err := tenant.Take(guest+"/c1", nil, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := tenant.Hold(guest+"/c1", attachment.Record{Addresses: []netip.Prefix{got[0].Prefix}}); err != nil {
+			t.Fatal(err)
+		}
+		tenant.Release(guest + "/c1")
+		had[guest] = got[0].Prefix.Addr().String()
+	}
+	for address, why := range map[string]string{
+		"10.9.0.5": "of a guest", "10.9.0.201": "of a guest", "10.9.0.3": "below first", "10.9.0.50": "free, of the range", "10.9.0.150": "beyond the range",
+		had["victim"]: "cooling down after another guest",
+	} {
+		if err := claim("rogue/c2", address); !errors.As(err, new(*ipam.TakenError)) && !errors.Is(err, ipam.ErrUnusable) {
+			t.Errorf("%s, %s: got %v, want it refused", address, why, err)
+		}
+	}
+	for i := range 9 { // nine NICs with 16 addresses each
+		var all []string
+		for j := range 16 {
+			all = append(all, fmt.Sprintf("10.9.0.%d", 10+11*i+j%11))
+		}
+		if err := claim(fmt.Sprint("rogue/n", i), slices.Compact(all)...); err == nil {
+			t.Errorf("NIC %d has taken a part of the range", i)
+		}
+	}
+	if err := errors.Join(claim("rogue/c3", had["rogue"]), claim("rogue/c4", "10.9.0.200", "10.9.0.202")); err != nil {
+		t.Errorf("addresses that the guest may choose: %v", err)
+	}
+	if err := claim("other/c1", "10.9.0.202"); !errors.As(err, new(*ipam.TakenError)) {
+		t.Errorf("an address of another guest's pod: got %v", err)
+	}
+	p.Limits.Addresses = 3
+	tenant.Change(p) // as a reload does
+	if err := claim("rogue/c5", "10.9.0.203"); !errors.Is(err, quota.ErrLimit) {
+		t.Errorf("more than the limit: got %v", err)
+	}
+	tenant.Reserve("later") // it is gone
+	if err := claim("other/c2", "10.9.0.201"); err != nil {
+		t.Errorf("an address of a guest that is gone: %v", err)
+	}
+	// A daemon that starts keeps what a NIC has, whatever the configuration says by now.
+	if err := tenant.Hold("old/c1", attachment.Record{Addresses: []netip.Prefix{netip.MustParsePrefix("10.9.0.4/24")}}); err != nil {
+		t.Errorf("take over: %v", err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 // The grid is that of the API's tests: pods a, b and c in the namespaces x, y and z, each
 // with the ports 80 and 81 of every protocol.
 func grid() (c Cluster) {
+	c.Addresses = Addresses{Pods: anywhere, Nodes: anywhere}
 	for i, ns := range []string{"x", "y", "z"} {
 		c.Namespaces = append(c.Namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns, Labels: map[string]string{"ns": ns, corev1.LabelMetadataName: ns}}})
 		for j, name := range []string{"a", "b", "c"} {

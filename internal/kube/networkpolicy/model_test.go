@@ -278,6 +278,7 @@ func drawPolicy(t *rapid.T) *networkingv1.NetworkPolicy {
 }
 
 func drawCluster(t *rapid.T) (c Cluster) {
+	c.Addresses = Addresses{Pods: anywhere, Nodes: anywhere}
 	names := []string{"x", "y"}
 	for _, n := range names {
 		c.Namespaces = append(c.Namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n, Labels: drawLabels(t)}})

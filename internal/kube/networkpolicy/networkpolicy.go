@@ -25,6 +25,7 @@ type Cluster struct {
 	Namespaces []*corev1.Namespace
 	Pods       []*corev1.Pod
 	Policies   []*networkingv1.NetworkPolicy
+	Addresses  Addresses
 }
 
 // Rules are the connections that a pod may have. Answers are part of a connection.

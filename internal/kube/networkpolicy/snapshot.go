@@ -3,7 +3,6 @@ package networkpolicy
 import (
 	"cmp"
 	"maps"
-	"net/netip"
 	"reflect"
 	"slices"
 
@@ -42,7 +41,7 @@ type snapshot struct {
 
 func (s snapshot) next(c Cluster) snapshot {
 	next := snapshot{byName: map[string]*namespace{}, objects: map[*corev1.Pod]*pod{}}
-	named := map[string]labels.Set{}
+	named, believed := map[string]labels.Set{}, newBelief(c.Addresses)
 	for _, n := range c.Namespaces {
 		named[n.Name] = n.Labels
 		next.byName[n.Name] = &namespace{name: n.Name, exists: true, labels: n.Labels}
@@ -59,9 +58,9 @@ func (s snapshot) next(c Cluster) snapshot {
 		if ended || object.Spec.HostNetwork { // the address of a pod that has ended may be another's
 			continue
 		}
-		p := s.objects[object]
-		if p == nil {
-			p = newPod(object)
+		p, addresses, node := s.objects[object], believed.pod(object), believed.node(object)
+		if p == nil || !slices.Equal(p.addresses, addresses) || !slices.Equal(p.node, node) {
+			p = newPod(object, addresses, node)
 			if was := before[p.name]; was != nil && reflect.DeepEqual(was, p) {
 				p = was // something changed from which nothing follows
 			}
@@ -86,10 +85,10 @@ func (s snapshot) next(c Cluster) snapshot {
 	return next
 }
 
-func newPod(object *corev1.Pod) *pod {
+func newPod(object *corev1.Pod, addresses, node []iprange.Range) *pod {
 	p := &pod{
 		name:   types.NamespacedName{Namespace: object.Namespace, Name: object.Name},
-		labels: object.Labels, addresses: podAddresses(object), node: nodeAddresses(object),
+		labels: object.Labels, addresses: addresses, node: node,
 	}
 	containers := slices.Clone(object.Spec.Containers)
 	for _, c := range object.Spec.InitContainers { // a sidecar is one that goes on
@@ -101,33 +100,4 @@ func newPod(object *corev1.Pod) *pod {
 		p.ports = append(p.ports, c.Ports...)
 	}
 	return p
-}
-
-// podAddresses returns the addresses of a pod.
-func podAddresses(p *corev1.Pod) []iprange.Range {
-	texts := []string{p.Status.PodIP}
-	for _, ip := range p.Status.PodIPs {
-		texts = append(texts, ip.IP)
-	}
-	return hosts(texts)
-}
-
-// nodeAddresses returns the addresses of a pod's node, whose probes of the pod the API
-// promises.
-func nodeAddresses(p *corev1.Pod) []iprange.Range {
-	texts := []string{p.Status.HostIP}
-	for _, ip := range p.Status.HostIPs {
-		texts = append(texts, ip.IP)
-	}
-	return hosts(texts)
-}
-
-func hosts(texts []string) (all []iprange.Range) {
-	for _, text := range texts {
-		if a, err := netip.ParseAddr(text); err == nil {
-			a = a.Unmap().WithZone("")
-			all = append(all, iprange.Range{First: a, Last: a})
-		}
-	}
-	return iprange.Union(all)
 }

@@ -150,7 +150,7 @@ func TestRunOnAPIServer(t *testing.T) {
 	applyPod(t, config, "b", "")
 	d, daemon := newHostDaemon(t)
 	start(t, config, daemon)
-	next(t, d, "at first", func(c commit) bool { return c.first && len(c.pods) == 1 && peers(c.pods["web/a"]) == nil })
+	next(t, d, "at first", func(c commit) bool { return c.first && len(c.pods) == 2 && peers(c.pods["web/a"]) == nil })
 	policy := denyExcept("b")
 	policy.TypeMeta = metav1.TypeMeta{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy"}
 	path := "/apis/networking.k8s.io/v1/namespaces/web/networkpolicies/deny"

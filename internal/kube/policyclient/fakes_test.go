@@ -145,6 +145,7 @@ type hostDaemon struct {
 	hostdpb.UnimplementedHostPolicyServer
 	commits chan commit
 	ended   chan []string // to tell the client
+	owned   chan *hostdpb.Ownership
 	fail    chan struct{} // ends the stream
 	refused []string      // namespaces
 }
@@ -158,7 +159,7 @@ type commit struct {
 
 func newHostDaemon(t *testing.T) (*hostDaemon, hostdpb.HostPolicyClient) {
 	t.Helper()
-	d := &hostDaemon{commits: make(chan commit, 100), ended: make(chan []string), fail: make(chan struct{})}
+	d := &hostDaemon{commits: make(chan commit, 100), ended: make(chan []string), owned: make(chan *hostdpb.Ownership), fail: make(chan struct{})}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -177,6 +178,10 @@ func newHostDaemon(t *testing.T) (*hostDaemon, hostdpb.HostPolicyClient) {
 
 // Apply implements hostdpb.HostPolicyServer.
 func (d *hostDaemon) Apply(stream hostdpb.HostPolicy_ApplyServer) error {
+	anywhere := []string{"0.0.0.0/0", "::/0"}
+	if err := stream.Send(&hostdpb.ApplyResponse{Ownership: &hostdpb.Ownership{Ranges: &hostdpb.AddressRanges{Pods: anywhere, Nodes: anywhere}}}); err != nil {
+		return err
+	}
 	ended := make(chan error, 1)
 	var sending sync.Mutex
 	go func() { ended <- d.receive(stream, &sending) }()
@@ -186,6 +191,13 @@ func (d *hostDaemon) Apply(stream hostdpb.HostPolicy_ApplyServer) error {
 			return err
 		case <-d.fail:
 			return grpcstatus.Error(codes.Unavailable, "stopping")
+		case o := <-d.owned:
+			sending.Lock()
+			err := stream.Send(&hostdpb.ApplyResponse{Ownership: o})
+			sending.Unlock()
+			if err != nil {
+				return err
+			}
 		case pods := <-d.ended:
 			sending.Lock()
 			err := stream.Send(&hostdpb.ApplyResponse{Ended: pods})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -70,11 +72,28 @@ func newInformers(config *rest.Config, changed func()) (*informers, error) {
 
 // strip drops what no rule follows from and takes much memory.
 func strip(o any) (any, error) {
+	if p, ok := o.(*corev1.Pod); ok {
+		p.UID = runtimeUID(p)
+	}
 	if m, err := meta.Accessor(o); err == nil {
 		m.SetManagedFields(nil)
 		m.SetAnnotations(nil)
 	}
 	return o, nil
+}
+
+// configHash is kubelet's annotation of a static pod's mirror with the UID that the runtime knows.
+const configHash = "kubernetes.io/config.hash"
+
+var isHash = regexp.MustCompile(`^[0-9a-f]{32}$`).MatchString
+
+// runtimeUID returns the UID of a pod as its node's runtime knows it. Whoever may create a pod may
+// annotate it, so an annotation cannot be another pod's UID: that is a UUID.
+func runtimeUID(p *corev1.Pod) types.UID {
+	if hash := p.Annotations[configHash]; p.Annotations[corev1.MirrorPodAnnotationKey] != "" && isHash(hash) {
+		return types.UID(hash)
+	}
+	return p.UID
 }
 
 // run follows changes until ctx ends.

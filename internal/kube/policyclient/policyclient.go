@@ -27,6 +27,7 @@ const (
 	// settleTime is what a change may wait for others: a Deployment changes many pods.
 	settleTime = 50 * time.Millisecond
 	retryTime  = time.Second
+	beginTime  = 10 * time.Second // for the daemon's first word
 )
 
 // Run keeps the daemon in step until ctx ends. When the daemon or the API server cannot be
@@ -62,6 +63,7 @@ type client struct {
 	translator networkpolicy.Translator
 	refusals   *refusals
 	invalid    string // what was logged last
+	addresses  networkpolicy.Addresses
 }
 
 func (c *client) change() {
@@ -73,6 +75,7 @@ func (c *client) change() {
 
 // podState is what the daemon is told of a pod.
 type podState struct {
+	uid       types.UID
 	addresses []netip.Addr
 	rules     networkpolicy.Rules
 }
@@ -106,6 +109,10 @@ func (c *client) serve(ctx context.Context, daemon hostdpb.HostPolicyClient) err
 		}
 	}()
 	sent := map[types.NamespacedName]podState{}
+	c.addresses = networkpolicy.Addresses{Attached: map[types.UID][]netip.Addr{}}
+	if err := c.begin(ctx, answers); err != nil {
+		return err
+	}
 	c.change() // the daemon has nothing of this stream
 	for first := true; ; {
 		select {
@@ -128,6 +135,44 @@ func (c *client) serve(ctx context.Context, daemon hostdpb.HostPolicyClient) err
 	}
 }
 
+// begin waits until the daemon has said which addresses are whose. Rules that follow from less
+// would end what is allowed.
+func (c *client) begin(ctx context.Context, answers <-chan answer) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(beginTime):
+		return fmt.Errorf("the host daemon has not said in %s which addresses its pods have: update it, if it is older than this program", beginTime)
+	case a := <-answers:
+		if a.err == nil {
+			c.own(a.response.GetOwnership())
+		}
+		return a.err
+	}
+}
+
+// own notes which addresses are whose.
+func (c *client) own(o *hostdpb.Ownership) {
+	for _, p := range o.GetPods() {
+		delete(c.addresses.Attached, types.UID(p.GetUid()))
+		if all := parse(p.GetAddresses(), netip.ParseAddr); len(all) > 0 {
+			c.addresses.Attached[types.UID(p.GetUid())] = all
+		}
+	}
+	if r := o.GetRanges(); r != nil {
+		c.addresses.Pods, c.addresses.Nodes = parse(r.GetPods(), netip.ParsePrefix), parse(r.GetNodes(), netip.ParsePrefix)
+	}
+}
+
+func parse[T any](texts []string, as func(string) (T, error)) (all []T) {
+	for _, text := range texts {
+		if t, err := as(text); err == nil {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
 // settle waits until everything is listed, and for changes that come together.
 func (c *client) settle(ctx context.Context) error {
 	for wait := true; wait; wait = !c.informers.synced() {
@@ -140,14 +185,15 @@ func (c *client) settle(ctx context.Context) error {
 	return nil
 }
 
-// answered logs an answer. Pods whose policy the daemon has forgotten are sent again if they
-// exist.
+// answered logs an answer, or notes what the daemon says. Pods whose policy the daemon has
+// forgotten are sent again if they exist.
 func (c *client) answered(ctx context.Context, r *hostdpb.ApplyResponse, sent map[types.NamespacedName]podState) {
-	if len(r.GetEnded()) == 0 {
+	if r.GetOwnership() == nil && len(r.GetEnded()) == 0 {
 		c.log.Info("policies are in force", "pods", r.GetPods(), "nics", r.GetNics())
 		c.refusals.say(ctx, "the host daemon", r.GetRefused())
 		return
 	}
+	c.own(r.GetOwnership())
 	ended := map[string]bool{}
 	for _, name := range r.GetEnded() {
 		ended[name] = true
@@ -166,7 +212,7 @@ func (c *client) send(ctx context.Context, stream hostdpb.HostPolicy_ApplyClient
 	var all []*hostdpb.ApplyRequest
 	for name, state := range now {
 		if was, ok := sent[name]; !ok || !reflect.DeepEqual(was, state) {
-			all = append(all, requests(name.String(), state.addresses, state.rules)...)
+			all = append(all, requests(name.String(), state.uid, state.addresses, state.rules)...)
 			sent[name] = state
 		}
 	}
@@ -187,9 +233,11 @@ func (c *client) send(ctx context.Context, stream hostdpb.HostPolicy_ApplyClient
 	return nil
 }
 
-// states returns the rules of all pods with an address.
+// states returns the rules of all pods, also of those that have no NIC yet: the daemon has them
+// when it comes.
 func (c *client) states(ctx context.Context) map[types.NamespacedName]podState {
 	cluster := c.informers.cluster()
+	cluster.Addresses = c.addresses
 	t := c.translator.Translate(cluster)
 	if text := fmt.Sprint(t.Invalid); t.Invalid != nil && text != c.invalid {
 		c.log.Warn("policies are invalid in part", "error", t.Invalid)
@@ -199,8 +247,8 @@ func (c *client) states(ctx context.Context) map[types.NamespacedName]podState {
 	states := map[types.NamespacedName]podState{}
 	for _, p := range cluster.Pods {
 		name := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
-		if r, ok := t.Rules[name]; ok && len(p.Status.PodIPs) > 0 {
-			states[name] = podState{addresses(p), r}
+		if r, ok := t.Rules[name]; ok {
+			states[name] = podState{p.UID, addresses(p), r}
 		}
 	}
 	return states

@@ -4,12 +4,14 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"unnest/internal/hostapi/hostdpb"
@@ -19,7 +21,7 @@ import (
 const patience = time.Minute
 
 func newPod(name, address string) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: name, Labels: map[string]string{"app": name}}}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: name, UID: types.UID("uid-" + name), Labels: map[string]string{"app": name}}}
 	if address != "" {
 		p.Status.PodIP, p.Status.PodIPs = address, []corev1.PodIP{{IP: address}}
 	}
@@ -85,17 +87,26 @@ func TestRun(t *testing.T) {
 	d, daemon := newHostDaemon(t)
 	start(t, api.config(), daemon)
 	next(t, d, "at first", func(c commit) bool {
-		return c.first && len(c.pods) == 1 && peers(c.pods["web/a"]) == nil && slices.Equal(c.pods["web/a"].GetAddresses(), []string{"10.0.0.1"})
+		return c.first && len(c.pods) == 2 && peers(c.pods["web/a"]) == nil && slices.Equal(c.pods["web/a"].GetAddresses(), []string{"10.0.0.1"})
 	})
 	api.set(denyExcept("b"))
 	next(t, d, "policy", func(c commit) bool {
-		return !c.first && len(c.pods) == 1 && len(peers(c.pods["web/a"])) == 0 && peers(c.pods["web/a"]) != nil
+		return !c.first && len(c.pods) == 2 && len(peers(c.pods["web/a"])) == 0 && peers(c.pods["web/a"]) != nil
 	})
 	api.set(newPod("b", "10.0.0.2"))
 	both := func(c commit) bool {
 		return len(c.pods) == 2 && slices.Equal(peers(c.pods["web/a"]), []string{"10.0.0.2/32"}) && slices.Equal(peers(c.pods["web/b"]), []string{"10.0.0.2/32"})
 	}
 	next(t, d, "address of a peer", both)
+	own := func(addresses ...string) *hostdpb.Ownership {
+		return &hostdpb.Ownership{Pods: []*hostdpb.AttachedPod{{Uid: "uid-b", Addresses: addresses}}}
+	}
+	d.owned <- own("10.0.0.7") // whatever its status says
+	next(t, d, "a NIC of its own", func(c commit) bool {
+		return slices.Equal(peers(c.pods["web/a"]), []string{"10.0.0.7/32"}) && c.pods["web/b"].GetUid() == "uid-b"
+	})
+	d.owned <- own()
+	next(t, d, "no NIC any more", both)
 	d.ended <- []string{"web/a", "web/gone"}
 	next(t, d, "forgotten by the daemon", func(c commit) bool { return len(c.pods) == 1 && c.pods["web/a"] != nil && c.removed == nil })
 	d.fail <- struct{}{}
@@ -119,5 +130,22 @@ func TestRunWaitsForAll(t *testing.T) {
 	case c := <-d.commits:
 		t.Errorf("without API server it sends %+v", c)
 	case <-time.After(10 * settleTime):
+	}
+}
+
+// The runtime knows a static pod by the UID that its mirror has as an annotation. No annotation
+// gives a pod the UID of another pod.
+func TestAttackAnnotatedUID(t *testing.T) {
+	const hash, uid = "0123456789abcdef0123456789abcdef", "9a3f0a7c-5f0e-4b0b-9d55-0d9c1a3f1b11"
+	for want, annotations := range map[types.UID]map[string]string{
+		hash:    {corev1.MirrorPodAnnotationKey: hash, configHash: hash},
+		"uid-a": {corev1.MirrorPodAnnotationKey: uid, configHash: uid},
+		"uid-b": {configHash: hash},
+	} {
+		p := newPod(strings.TrimPrefix(string(want), "uid-"), "")
+		p.Annotations = annotations
+		if got, err := strip(p); err != nil || got.(*corev1.Pod).UID != want || len(got.(*corev1.Pod).Annotations) > 0 {
+			t.Errorf("%v: UID %q, %v, want %q", annotations, got.(*corev1.Pod).UID, err, want)
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"google.golang.org/protobuf/proto"
 
@@ -18,8 +19,8 @@ const (
 )
 
 // requests returns what sets the policy of a pod.
-func requests(name string, addresses []netip.Addr, r networkpolicy.Rules) (all []*hostdpb.ApplyRequest) {
-	first := &hostdpb.PodPolicy{Pod: name, Ingress: direction(r.Ingress), Egress: direction(r.Egress)}
+func requests(name string, uid types.UID, addresses []netip.Addr, r networkpolicy.Rules) (all []*hostdpb.ApplyRequest) {
+	first := &hostdpb.PodPolicy{Pod: name, Uid: string(uid), Ingress: direction(r.Ingress), Egress: direction(r.Egress)}
 	for _, a := range addresses {
 		first.Addresses = append(first.Addresses, a.String())
 	}
@@ -27,7 +28,7 @@ func requests(name string, addresses []netip.Addr, r networkpolicy.Rules) (all [
 	message, size := first, proto.Size(first)
 	add := func(rule *hostdpb.PolicyRule, to func(*hostdpb.PodPolicy) *hostdpb.PolicyDirection) {
 		if size += proto.Size(rule) + 8; size > messageSize {
-			message, size = &hostdpb.PodPolicy{Pod: name, Ingress: direction(r.Ingress), Egress: direction(r.Egress)}, proto.Size(rule)
+			message, size = &hostdpb.PodPolicy{Pod: name, Uid: string(uid), Ingress: direction(r.Ingress), Egress: direction(r.Egress)}, proto.Size(rule)
 			all = append(all, &hostdpb.ApplyRequest{More: message})
 		}
 		d := to(message)

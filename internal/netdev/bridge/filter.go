@@ -61,6 +61,22 @@ func Open(name string) (*Filter, error) {
 // Close closes the Filter. The rules stay.
 func (f *Filter) Close() error { return f.ns.Close() }
 
+// Drop deletes the filter that an earlier process has left in the calling thread's network
+// namespace.
+func Drop(name string) error {
+	c, err := nftables.New()
+	if err != nil {
+		return fmt.Errorf("open nftables: %w", err)
+	}
+	t := &nftables.Table{Family: nftables.TableFamilyINet, Name: name}
+	c.AddTable(t) // else there may be nothing to delete
+	c.DelTable(t)
+	if err := c.Flush(); err != nil {
+		return fmt.Errorf("delete packet filter %s: %w", name, err)
+	}
+	return nil
+}
+
 // Watch restores the rules within a second when others have changed them, until ctx
 // ends. It calls restored after each time.
 func (f *Filter) Watch(ctx context.Context, restored func(by nft.Generation, err error)) error {

@@ -51,12 +51,15 @@ const (
 	// The host resolves so many unknown addresses per second and at once for packets
 	// from one interface to a bridge, so that they fit in the kernel's table of 1,024.
 	resolveRate, resolveBurst = 10, 128
-	askedTime                 = 20 * time.Second // until the kernel forgets an address without answer
-	aliveTime                 = 10 * time.Minute
+	// Those of one source are fewer, so that a pod leaves some for the others of its bridge.
+	sourceRate, sourceBurst = 5, 48
+	sourceTime              = time.Minute
+	askedTime               = 20 * time.Second // until the kernel forgets an address without answer
+	aliveTime               = 10 * time.Minute
 )
 
 // Addresses of clouds' metadata services, in addition to 169.254.0.0/16.
-var metadata4, metadata6 = addresses("100.100.100.200"), addresses("fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254")
+var metadata4, metadata6 = addresses("100.100.100.200", "168.63.129.16"), addresses("fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254")
 
 func addresses(texts ...string) (keys [][]byte) {
 	for _, t := range texts {
@@ -71,6 +74,7 @@ type guardSets struct {
 	guarded, services, ported, icmp6, metadata4, metadata6 *nftables.Set
 	hosts, forwards                                        *nftables.Set
 	alive4, alive6, asked4, asked6, askers, fragments      *nftables.Set
+	sources4, sources6                                     *nftables.Set // those that ask
 }
 
 func newGuardSets(t *nftables.Table) guardSets {
@@ -90,6 +94,8 @@ func newGuardSets(t *nftables.Table) guardSets {
 		asked6:    dynamic(nft.NewSet(22, t, "asked6", bridge, v6), askedTime),
 		askers:    dynamic(nft.NewSet(23, t, "askers", bridge, bridge), 0),
 		fragments: dynamic(nft.NewSet(24, t, "fragments", bridge), 0), // of a tenant's bridge
+		sources4:  dynamic(nft.NewSet(25, t, "sources4", bridge, v4), sourceTime),
+		sources6:  dynamic(nft.NewSet(26, t, "sources6", bridge, v6), sourceTime),
 	}
 }
 
@@ -156,6 +162,8 @@ func (s guardSets) rules() map[string][][]expr.Any {
 			nft.Rule(ipv6, nft.In(s.alive6, nft.OutInterface, destination6), nft.Return()),
 			nft.Rule(ipv4, nft.In(s.asked4, nft.OutInterface, destination4), nft.Return()),
 			nft.Rule(ipv6, nft.In(s.asked6, nft.OutInterface, destination6), nft.Return()),
+			nft.Rule(ipv4, nft.Update(s.sources4, nft.Over(sourceRate, sourceBurst), nft.InInterface, source4), drop("neighbours")),
+			nft.Rule(ipv6, nft.Update(s.sources6, nft.Over(sourceRate, sourceBurst), nft.InInterface, source6), drop("neighbours")),
 			nft.Rule(nft.Update(s.askers, nft.Over(resolveRate, resolveBurst), nft.InInterface, nft.OutInterface), drop("neighbours")),
 			nft.Rule(ipv4, nft.Add(s.asked4, nil, nft.OutInterface, destination4)),
 			nft.Rule(ipv6, nft.Add(s.asked6, nil, nft.OutInterface, destination6)),

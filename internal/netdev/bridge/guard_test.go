@@ -83,7 +83,7 @@ func TestGuardOfHost(t *testing.T) {
 		other := h.attach("b1", "blue", []string{"10.2.0.2/16"}, "10.2.0.1")
 		outside := h.attach("uplink", "", []string{"192.0.2.2/24", "2001:db8::2/64", "169.254.170.2/32"}, "192.0.2.1", "2001:db8::1")
 		h.address("uplink", "192.0.2.1/24", "2001:db8::1/64")
-		h.address("lo", "169.254.169.254/32", "fd00:ec2::254/128", "100.100.100.200/32")
+		h.address("lo", "169.254.169.254/32", "fd00:ec2::254/128", "100.100.100.200/32", "168.63.129.16/32")
 		h.check(netlink.RouteAdd(&netlink.Route{Dst: subnet("169.254.170.2/32"), Gw: net.ParseIP("192.0.2.2")}))
 		for _, ns := range []netns.NsHandle{h.ns, pod, outside} {
 			h.in(ns, h.serve)
@@ -92,7 +92,7 @@ func TestGuardOfHost(t *testing.T) {
 			h.listen(port)
 		}
 		hosts := []string{"10.1.0.1:8000", "[fd01::1]:8000", "192.0.2.1:8000", "[2001:db8::1]:8000", "10.1.0.1:8002", "192.0.2.1:7443"}
-		metadata := []string{"169.254.169.254:8000", "[fd00:ec2::254]:8000", "100.100.100.200:8000", "169.254.170.2:8000"}
+		metadata := []string{"169.254.169.254:8000", "[fd00:ec2::254]:8000", "100.100.100.200:8000", "168.63.129.16:8000", "169.254.170.2:8000"}
 		refused := func(what string, want bool, addresses ...string) {
 			t.Helper()
 			for _, a := range addresses {
@@ -249,6 +249,11 @@ func TestGuardOfNeighbours(t *testing.T) {
 			h.check(os.WriteFile("/proc/sys/net/ipv4/conf/eth0/accept_redirects", []byte("0"), 0))
 			h.check(os.WriteFile("/proc/sys/net/ipv6/conf/eth0/accept_redirects", []byte("0"), 0))
 		})
+		asker := h.attach("r4", "red", []string{"10.1.0.5/32"})
+		h.in(asker, func() {
+			h.check(netlink.RouteAdd(&netlink.Route{LinkIndex: h.link("eth0").Attrs().Index, Dst: subnet("10.1.0.1/32"), Scope: netlink.SCOPE_LINK}))
+			h.check(netlink.RouteAdd(&netlink.Route{LinkIndex: h.link("eth0").Attrs().Index, Gw: netip.MustParseAddr("10.1.0.1").AsSlice()}))
+		})
 		peer := h.attach("r2", "red", []string{"10.1.0.3/16", "fd01::3/64"}, "10.1.0.1", "fd01::1")
 		late := h.attach("r3", "red", []string{"10.1.0.4/16"}, "10.1.0.1")
 		for _, ns := range []netns.NsHandle{peer, late} {
@@ -287,6 +292,24 @@ func TestGuardOfNeighbours(t *testing.T) {
 			t.Errorf("the host has %d neighbours, want at most %d", got, most)
 		}
 		reached("after")
+		var others []string
+		for i := range 20 {
+			others = append(others, fmt.Sprintf("10.1.9.%d:9", i+1))
+		}
+		for begin := time.Now(); ; attack(7) { // while the attack goes on
+			h.send(asker, "udp", 1, others)
+			all, err := netlink.NeighList(h.link("red").Attrs().Index, netlink.FAMILY_V4)
+			h.check(err)
+			ninth := netip.MustParsePrefix("10.1.9.0/24")
+			asked := slices.DeleteFunc(all, func(n netlink.Neigh) bool { a, _ := netip.AddrFromSlice(n.IP); return !ninth.Contains(a.Unmap()) })
+			if len(asked) == len(others) {
+				break
+			}
+			if time.Since(begin) > time.Second {
+				t.Errorf("the host resolves %d of %d addresses for another pod of the bridge", len(asked), len(others))
+				break
+			}
+		}
 		if h.call(h.ns, "10.1.0.4", reachLimit) == "" {
 			t.Error("the host itself cannot resolve an address")
 		}

@@ -48,7 +48,7 @@ func (f *Filter) sets() []*nftables.Set {
 	return []*nftables.Set{
 		f.bridges, f.pairs, f.gateways4, f.gateways6, f.own4, f.own6,
 		g.guarded, g.services, g.ported, g.icmp6, g.metadata4, g.metadata6, g.hosts, g.forwards,
-		g.alive4, g.alive6, g.asked4, g.asked6, g.askers, g.fragments,
+		g.alive4, g.alive6, g.asked4, g.asked6, g.askers, g.fragments, g.sources4, g.sources6,
 	}
 }
 
