@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"unnest/internal/hostd/guestlog"
@@ -31,6 +32,7 @@ func (d *daemon) watchForwarding(ctx context.Context) {
 			if err := d.stopCalls(log); err != nil || n%droppersEvery != 0 {
 				return err
 			}
+			d.correctPorts(ctx)
 			return d.findDroppers(log)
 		})
 		if err != nil {
@@ -59,6 +61,17 @@ func (d *daemon) stopCalls(log *slog.Logger) error {
 			"It is on for the bridges that are no tenant's only", "settings", on)
 	}
 	return err
+}
+
+// correctPorts connects ports again that another program has taken off their bridge.
+func (d *daemon) correctPorts(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, callsInterval) // a guest that is busy has its turn the next time
+	defer cancel()
+	var all sync.WaitGroup
+	defer all.Wait()
+	for _, g := range d.all() {
+		all.Go(func() { g.CorrectPorts(ctx) })
+	}
 }
 
 // findDroppers replaces the list of problems, and logs what has changed.

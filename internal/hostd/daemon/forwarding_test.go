@@ -7,8 +7,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vishvananda/netlink"
+
 	"unnest/internal/hostd/quota"
 	"unnest/internal/netdev/bridge"
+	"unnest/internal/netdev/link"
 )
 
 func TestProblems(t *testing.T) {
@@ -71,4 +74,33 @@ func TestDockerStarts(t *testing.T) {
 		return off
 	})
 	l.wantSaid("turned bridge-nf-call off, which another program")
+}
+
+// Another program takes a pod's TAP off its bridge, or sets it down, while the daemon runs.
+func TestPortIsTakenOffItsBridge(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	m := l.boot(1, 2)
+	l.serve(patience)
+	m.mustAttach("c1")
+	tap, _, _ := strings.Cut(l.taps()[0], " ")
+	for what, f := range map[string]func(netlink.Link) error{"off the bridge": netlink.LinkSetNoMaster, "down": netlink.LinkSetDown} {
+		l.do(func() error {
+			port, err := netlink.LinkByName(tap)
+			if err != nil {
+				return err
+			}
+			return f(port)
+		})
+		l.eventually("the port that is "+what+" is connected again", func() (ok bool) {
+			l.do(func() error {
+				port, err := link.Find(tap)
+				ok = port.Up && link.Bridge(tap) == "br0"
+				return err
+			})
+			return ok
+		})
+	}
+	l.wantSaid("another program has cut a pod off", "container=c1")
+	m.wantNICs("1 c1 attached 0a:00:01:01:00:01")
 }

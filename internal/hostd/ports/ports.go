@@ -186,9 +186,8 @@ func (p *Ports) Disconnect(port, mac string) error {
 	return errors.Join(bridge.Leave(port), link.SetAlias(port, attachment.WarmAlias), p.setServices(port, nil), p.Policies.Disconnect(port), ratelimit.Clear(port), p.Guard(port, mac, nil, false, 0))
 }
 
-// Check returns an error when a port is not up, not on the bridge, or may not send from
-// one of the addresses.
-func (p *Ports) Check(port, bridge string, addresses []netip.Addr) error {
+// CheckLink returns an error unless a port is up and on its bridge.
+func (*Ports) CheckLink(port, bridge string) error {
 	l, err := link.Find(port)
 	if err != nil {
 		return fmt.Errorf("port %s: %w", port, err)
@@ -201,6 +200,15 @@ func (p *Ports) Check(port, bridge string, addresses []netip.Addr) error {
 		return fmt.Errorf("port %s is not on bridge %s", port, bridge)
 	case !l.Up:
 		return fmt.Errorf("port %s is down", port)
+	}
+	return nil
+}
+
+// Check returns an error when a port is not up, not on the bridge, or may not send from
+// one of the addresses.
+func (p *Ports) Check(port, bridge string, addresses []netip.Addr) error {
+	if err := p.CheckLink(port, bridge); err != nil {
+		return err
 	}
 	t, err := p.table()
 	if err != nil {

@@ -53,7 +53,12 @@ func (h *host) connects(from netns.NsHandle, address string, limit time.Duration
 }
 
 // pings reports whether the address answers an echo request.
-func (h *host) pings(from netns.NsHandle, to string) (ok bool) {
+func (h *host) pings(from netns.NsHandle, to string) bool {
+	h.t.Helper()
+	return h.pingsWithin(from, to, reachLimit)
+}
+
+func (h *host) pingsWithin(from netns.NsHandle, to string, limit time.Duration) (ok bool) {
 	h.t.Helper()
 	network, request := "ip4:icmp", []byte{8, 0, 0xf7, 0xfe, 0, 1, 0, 0}
 	if netip.MustParseAddr(to).Is6() {
@@ -65,7 +70,7 @@ func (h *host) pings(from netns.NsHandle, to string) (ok bool) {
 		defer c.Close()
 		_, err = c.Write(request)
 		h.check(err)
-		h.check(c.SetReadDeadline(time.Now().Add(reachLimit)))
+		h.check(c.SetReadDeadline(time.Now().Add(limit)))
 		_, err = c.Read(make([]byte, 1500))
 		ok = err == nil
 	})
