@@ -186,6 +186,9 @@ func printSegments(w *tabwriter.Writer, segments []status.Segment) {
 			if !f.Member {
 				text += " (not ready)"
 			}
+			if f.Silent {
+				text += " (does not answer)"
+			}
 			fractions = append(fractions, text)
 		}
 		n := s.Total()

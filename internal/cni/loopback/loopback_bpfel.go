@@ -134,6 +134,7 @@ const (
 	loopbackVarHasStrangers    = "has_strangers"
 	loopbackVarHasUdpClaims    = "has_udp_claims"
 	loopbackVarServesUdp       = "serves_udp"
+	loopbackVarSilent          = "silent"
 )
 
 // loadLoopback returns the embedded CollectionSpec for loopback.
@@ -211,6 +212,7 @@ type loopbackVariableSpecs struct {
 	HasStrangers *ebpf.VariableSpec `ebpf:"has_strangers"`
 	HasUdpClaims *ebpf.VariableSpec `ebpf:"has_udp_claims"`
 	ServesUdp    *ebpf.VariableSpec `ebpf:"serves_udp"`
+	Silent       *ebpf.VariableSpec `ebpf:"silent"`
 }
 
 // loopbackObjects contains all objects after they have been loaded into the kernel.
@@ -274,6 +276,7 @@ type loopbackVariables struct {
 	HasStrangers *ebpf.Variable `ebpf:"has_strangers"`
 	HasUdpClaims *ebpf.Variable `ebpf:"has_udp_claims"`
 	ServesUdp    *ebpf.Variable `ebpf:"serves_udp"`
+	Silent       *ebpf.Variable `ebpf:"silent"`
 }
 
 // loopbackPrograms contains all programs after they have been loaded into the kernel.

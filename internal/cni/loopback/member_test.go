@@ -3,10 +3,14 @@ package loopback
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -201,6 +205,62 @@ func TestFrozen(t *testing.T) {
 	}
 }
 
+// Nobody waits for the refusals of a silent member, but its connections stay, and it is reached
+// again when it answers. ::1 and 127.0.0.1 are refused one after the other, as for localhost.
+func TestSilentMember(t *testing.T) {
+	for _, others := range []segment.Fraction{2, 3} { // without others, and with
+		w := newWorld(t, int(others))
+		silent, all := others, w.joined
+		address := "127.0.0.1:8063"
+		w.listen(silent, "tcp", address)
+		held, err := w.dial(1, "tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer held.Close()
+		w.frozen[silent].Store(true)
+		tell := func(m segment.Membership) {
+			w.number++
+			m.Generation = w.number
+			w.announceAs(m)
+			w.eventually("the others know", func() bool {
+				known, err := Membership(w.pods[1])
+				return err == nil && known.Generation == m.Generation
+			})
+		}
+		err = w.atOnce(1, func() error {
+			tell(segment.Membership{Members: all})
+			result := make(chan error, 1)
+			go func() {
+				_, err := w.dial(1, "tcp", "[::1]:8099")
+				result <- err
+			}()
+			select {
+			case err := <-result:
+				t.Fatalf("the connect does not wait: %v", err)
+			case <-time.After(300 * time.Millisecond):
+			}
+			tell(segment.Membership{Members: all, Silent: segment.Of(silent)})
+			return <-result
+		})
+		if !errors.Is(err, unix.ECONNREFUSED) {
+			t.Errorf("a connect that waits gets %v, want it refused", err)
+		}
+		for _, l := range loopbacks {
+			w.refused(1, "tcp"+l.family, net.JoinHostPort(l.address, "8099"))
+			w.refused(1, "udp"+l.family, net.JoinHostPort(l.address, "8099"))
+		}
+		w.frozen[silent].Store(false)
+		if err := echo(held, "still there"); err != nil {
+			t.Error(err)
+		}
+		before := w.sent[silent].Load()
+		tell(segment.Membership{Members: all})
+		w.eventually("it has answered the reflector", func() bool { return w.sent[silent].Load() > before })
+		w.answered(1, "tcp", address)
+	}
+}
+
 // A connection with a fraction that has left is reset when either end next sends. UDP
 // flows with it are sent to all again.
 func TestDeparted(t *testing.T) {
@@ -352,4 +412,80 @@ func fixChecksum(header []byte) {
 	sum = sum&0xffff + sum>>16
 	sum = sum&0xffff + sum>>16
 	binary.BigEndian.PutUint16(header[10:], ^uint16(sum))
+}
+
+// While a member comes and goes, the others lose no request over UDP, their connections do not
+// stall, and their connects do not wait, also those to a port without a server.
+func TestMembersComeAndGoUnnoticed(t *testing.T) {
+	w := emptyWorld(t, 4)
+	w.join(segment.Of(1, 2, 3))
+	for _, l := range loopbacks {
+		w.listen(1, "tcp"+l.family, net.JoinHostPort(l.address, "8064"))
+		w.listen(1, "udp"+l.family, net.JoinHostPort(l.address, "8064"))
+	}
+	var all sync.WaitGroup
+	stop := make(chan struct{})
+	var requests atomic.Int64
+	repeat := func(what string, f func() error) {
+		all.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				begin := time.Now()
+				if err := f(); err != nil {
+					t.Errorf("%s: %v after %v", what, err, time.Since(begin))
+					return
+				}
+				requests.Add(1)
+			}
+		})
+	}
+	before, err := strconv.Atoi(w.repeatedSYNs(2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range loopbacks {
+		address, closed := net.JoinHostPort(l.address, "8064"), net.JoinHostPort(l.address, "8099")
+		for _, network := range []string{"tcp" + l.family, "udp" + l.family} {
+			held, err := w.dial(2, network, address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer held.Close()
+			repeat(network+", held", func() error { return echo(held, "held") })
+			repeat(network+", new", func() error { return w.ask(2, network, address) })
+			if network[0] == 'u' { // a datagram that a member gets as it leaves is not refused
+				continue
+			}
+			repeat(network+", closed", func() error {
+				if err := w.ask(2, network, closed); !errors.Is(err, unix.ECONNREFUSED) {
+					return fmt.Errorf("got %w, want it refused", err)
+				}
+				return nil
+			})
+		}
+	}
+	for range 5 {
+		w.number++
+		if err := Join(w.pods[4], nicName, Config{Fraction: 4, Members: segment.Of(1, 2, 3, 4), Generation: w.number}); err != nil {
+			t.Fatal(err)
+		}
+		w.announce(segment.Of(1, 2, 3, 4)) // it is ready
+		w.knows(2, segment.Of(1, 2, 3, 4))
+		if err := Leave(w.pods[4], nicName); err != nil {
+			t.Fatal(err)
+		}
+		w.announce(segment.Of(1, 2, 3))
+		w.knows(2, segment.Of(1, 2, 3))
+	}
+	close(stop)
+	all.Wait()
+	t.Logf("%d requests", requests.Load())
+	after, err := strconv.Atoi(w.repeatedSYNs(2))
+	if err != nil || after-before > 3 { // a busy machine is that late
+		t.Errorf("TCP has repeated its SYN %d times, %v", after-before, err)
+	}
 }

@@ -20,7 +20,9 @@ const (
 	offType        = 12
 	offMagic       = 14
 	offGeneration  = 18
-	offMembers     = 22 // then zeros to the end
+	offMembers     = 22
+	offSilent      = 26
+	offAnswer      = 30 // 1 wants an answer, the frame itself, from a member; then zeros to the end
 )
 
 // Membership is the set of fractions in a segment. A later one has a higher generation;
@@ -28,6 +30,7 @@ const (
 type Membership struct {
 	Generation uint32
 	Members    Set
+	Silent     Set // members that have not answered frames lately: nobody waits for their refusals
 }
 
 // Frame returns the Ethernet frame that announces m to Broadcast or to a fraction's MAC.
@@ -41,6 +44,8 @@ func (m Membership) Frame(to Address) []byte {
 	copy(frame[offMagic:], magic)
 	binary.BigEndian.PutUint32(frame[offGeneration:], m.Generation)
 	binary.BigEndian.PutUint32(frame[offMembers:], uint32(m.Members))
+	binary.BigEndian.PutUint32(frame[offSilent:], uint32(m.Silent))
+	frame[offAnswer] = 1
 	return frame
 }
 

@@ -16,9 +16,9 @@ func TestFrame(t *testing.T) {
 		m    segment.Membership
 		want string // hexadecimal, up to the padding
 	}{
-		{segment.Broadcast, segment.Membership{Generation: 1, Members: segment.Of(1, 2)}, "ffffffffffff026835000000" + "88b5" + "484c4f31" + "00000001" + "00000006"},
-		{segment.MAC(16), segment.Membership{Generation: 0xfffffffe, Members: segment.Of(16)}, "026835000010026835000000" + "88b5" + "484c4f31" + "fffffffe" + "00010000"},
-		{segment.MAC(1), segment.Membership{}, "026835000001026835000000" + "88b5" + "484c4f31" + "00000000" + "00000000"},
+		{segment.Broadcast, segment.Membership{Generation: 1, Members: segment.Of(1, 2)}, "ffffffffffff026835000000" + "88b5" + "484c4f31" + "00000001" + "00000006" + "00000000" + "01"},
+		{segment.MAC(16), segment.Membership{Generation: 0xfffffffe, Members: segment.Of(16), Silent: segment.Of(1)}, "026835000010026835000000" + "88b5" + "484c4f31" + "fffffffe" + "00010000" + "00000002" + "01"},
+		{segment.MAC(1), segment.Membership{}, "026835000001026835000000" + "88b5" + "484c4f31" + "00000000" + "00000000" + "00000000" + "01"},
 	} {
 		got := hex.EncodeToString(c.m.Frame(c.to))
 		if want := c.want + strings.Repeat("0", 2*segment.FrameSize-len(c.want)); got != want {

@@ -3,6 +3,7 @@ package segments
 import (
 	"fmt"
 	"os"
+	"time"
 
 	"unnest/internal/hostapi/segment"
 	"unnest/internal/netdev/link"
@@ -15,6 +16,7 @@ type loopback interface {
 	Leave(segment.Fraction) error
 	RestoreOffloads() error
 	Announce(segment.Membership) error
+	Silent(after time.Duration) (segment.Set, error)
 	Members() segment.Set
 	Counters() (map[segment.Fraction]reflector.Counters, error)
 	Close() error

@@ -32,6 +32,10 @@ const AnnounceInterval = 2 * time.Second
 // joinTime is how long a member may take until the others are told of it.
 const joinTime = 10 * time.Second
 
+// silentTime is how long a member may answer no announcement until the others stop waiting for
+// its refusals.
+const silentTime = 5 * time.Second
+
 // emptyTime is how long a segment made by Create waits for its first endpoint.
 const emptyTime = time.Minute
 
@@ -72,8 +76,9 @@ type podSegment struct {
 	endpoints map[segment.Fraction]*endpoint
 	// members are the fractions whose endpoint is connected.
 	members segment.Set
-	created time.Time // by Create; zero once there was an endpoint
-	dead    bool      // its TAP is deleted
+	silent  segment.Set // of the members: the others do not wait for them
+	created time.Time   // by Create; zero once there was an endpoint
+	dead    bool        // its TAP is deleted
 }
 
 // leftSegment is a segment of an earlier daemon that is left alone, and why.
@@ -194,6 +199,7 @@ func (r *Registry) announce(p *podSegment) {
 // announcement is the membership without the members of which the others do not know yet.
 func (p *podSegment) announcement() segment.Membership {
 	m := p.membership()
+	m.Silent = p.silent & m.Members
 	for f, e := range p.endpoints {
 		if !e.joining.IsZero() {
 			m.Members = m.Members.Without(f)
@@ -241,7 +247,8 @@ func (r *Registry) tick(p *podSegment) (affected []string) {
 				r.announce(p)
 			}
 		}
-		if err := errors.Join(p.loop.RestoreOffloads(), p.loop.Announce(p.announcement()), r.endIfEmpty(p)); err != nil {
+		err := r.listen(p)
+		if err := errors.Join(err, p.loop.RestoreOffloads(), p.loop.Announce(p.announcement()), r.endIfEmpty(p)); err != nil {
 			r.log.Warn("announce members", "tenant", p.tenant, "pod", p.pod, "error", err)
 		}
 		return nil
@@ -254,6 +261,29 @@ func (r *Registry) tick(p *podSegment) (affected []string) {
 		r.log.Warn("destroy segment", "tenant", p.tenant, "pod", p.pod, "error", err)
 	}
 	return affected
+}
+
+// listen finds the members that have become silent, and those that answer again.
+func (r *Registry) listen(p *podSegment) error {
+	silent, err := p.loop.Silent(silentTime)
+	if err != nil {
+		return err
+	}
+	silent &= p.members
+	for f := range (silent ^ p.silent).All() {
+		guest := ""
+		if e := p.endpoints[f]; e != nil {
+			guest = e.guest
+		}
+		if silent.Has(f) {
+			r.log.Warn("member of segment does not answer: the others refuse ports without a server without it",
+				"tenant", p.tenant, "pod", p.pod, "fraction", f, "guest", guest, "for", silentTime)
+		} else if p.members.Has(f) {
+			r.log.Info("member of segment answers again", "tenant", p.tenant, "pod", p.pod, "fraction", f, "guest", guest)
+		}
+	}
+	p.silent = silent
+	return nil
 }
 
 // Close leaves all segments to the next daemon. A segment of which no VMM has a queue

@@ -1,6 +1,7 @@
 package segments
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -27,6 +28,7 @@ type fakeLoopback struct {
 	names     map[string]bool
 	announced []segment.Membership
 	deleted   bool
+	silent    segment.Set
 	fail      error // of the next Join
 }
 
@@ -50,6 +52,8 @@ func (l *fakeLoopback) Announce(m segment.Membership) error {
 	l.announced = append(l.announced, m)
 	return nil
 }
+
+func (l *fakeLoopback) Silent(time.Duration) (segment.Set, error) { return l.silent, nil }
 
 func (l *fakeLoopback) Members() segment.Set { return l.queues }
 
@@ -380,6 +384,49 @@ func TestAnnouncedWhenReady(t *testing.T) {
 	s.Tick("a")
 	if last() != (segment.Membership{Generation: 2, Members: segment.Of(1, 2)}) {
 		t.Errorf("announced %v after %v", last(), joinTime)
+	}
+}
+
+// When a member does not answer, the log and the status say so, and the others are told; and again
+// when it answers.
+func TestSilentMember(t *testing.T) {
+	s, made := fakeSegments(t)
+	var log bytes.Buffer
+	s.log = slog.New(slog.NewTextHandler(&log, nil))
+	liveOn := func(guest, port string) {
+		t.Helper()
+		_, err := s.Reserve(quota.Tenant{Name: "a"}, asked("web"), guest, of("c"), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := s.Open(guest, of("c"), port)
+		if err == nil {
+			err = errors.Join(f.Close(), s.Connect(port, of("c")), s.Check(guest, of("c")))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	liveOn("g1", "u1n1-1")
+	liveOn("g2", "u2n1-1")
+	l := made[TAP("a", "web")]
+	for _, c := range []struct {
+		silent segment.Set
+		said   string
+	}{{0, ""}, {segment.Of(2, 9), "does not answer"}, {segment.Of(2), ""}, {0, "answers again"}} {
+		log.Reset()
+		l.silent = c.silent
+		s.Tick("a")
+		want := segment.Membership{Generation: 2, Members: segment.Of(1, 2), Silent: c.silent & segment.Of(1, 2)}
+		if got := l.announced[len(l.announced)-1]; got != want {
+			t.Errorf("silent %s: announced %+v, want %+v", c.silent, got, want)
+		}
+		if got := log.String(); (got != "") != (c.said != "") || !strings.Contains(got, c.said) || c.said != "" && !strings.Contains(got, "guest=g2") {
+			t.Errorf("silent %s: the log has %q, want %q", c.silent, got, c.said)
+		}
+		if got := s.Status()[0].Fractions; got[0].Silent || got[1].Silent != c.silent.Has(2) {
+			t.Errorf("silent %s: status is %+v", c.silent, got)
+		}
 	}
 }
 

@@ -33,7 +33,7 @@ func (p *podSegment) status() status.Segment {
 		Members: p.members, Counts: map[segment.Fraction]status.Frames{},
 	}
 	for f, e := range p.endpoints {
-		s.Fractions = append(s.Fractions, status.Fraction{Fraction: f, Guest: e.guest, Member: p.members.Has(f)})
+		s.Fractions = append(s.Fractions, status.Fraction{Fraction: f, Guest: e.guest, Member: p.members.Has(f), Silent: p.silent.Has(f)})
 	}
 	slices.SortFunc(s.Fractions, func(a, b status.Fraction) int { return cmp.Compare(a.Fraction, b.Fraction) })
 	counters, _ := p.loop.Counters() // a closed segment has none

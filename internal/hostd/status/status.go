@@ -156,6 +156,8 @@ type Fraction struct {
 	Fraction segment.Fraction `json:"fraction"`
 	Guest    string           `json:"guest"`
 	Member   bool             `json:"member"` // false while it joins or leaves
+	// Silent: a member whose VM hangs or is stopped. The others do not wait for its refusals.
+	Silent bool `json:"silent,omitempty"`
 }
 
 // Frames counts frames by what the segment did with them; see reflector.Counters.

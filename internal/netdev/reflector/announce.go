@@ -3,6 +3,7 @@ package reflector
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -54,4 +55,25 @@ func (s *Segment) Announce(m segment.Membership) error {
 		return fmt.Errorf("announce members %s of segment %s: %w", m.Members, s.name, err)
 	}
 	return nil
+}
+
+// Silent returns the fractions that have answered announcements before, but none for longer than
+// a time: their VMs hang, or are stopped. Plugins of earlier versions never answer.
+func (s *Segment) Silent(after time.Duration) (silent segment.Set, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return 0, fmt.Errorf("read clock: %w", err)
+	}
+	for f := range s.queues.members().All() {
+		var heard uint64
+		if err := s.programs.Heard.Lookup(uint32(f), &heard); err != nil {
+			return 0, fmt.Errorf("ask when fraction %d of segment %s has answered: %w", f, s.name, err)
+		}
+		if heard > 0 && now.Nano()-int64(heard) > int64(after) {
+			silent = silent.With(f)
+		}
+	}
+	return silent, nil
 }

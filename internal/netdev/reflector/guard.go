@@ -31,7 +31,7 @@ func guard(q queue, index int) (stop func(), err error) {
 	}
 	var running sync.WaitGroup
 	running.Go(func() {
-		defer q.close()
+		defer func() { _ = q.close() }()
 		var settled time.Time
 		look := time.NewTicker(settleInterval)
 		defer look.Stop()

@@ -119,6 +119,45 @@ func TestDropped(t *testing.T) {
 	}
 }
 
+// A fraction that has answered an announcement and then does not is silent. Answers are not
+// reflected, and not counted. One that has never answered is not silent, nor one that is back.
+func TestSilent(t *testing.T) {
+	for _, mode := range []reflector.Mode{reflector.Unicast, reflector.Plain} {
+		l := newLab(t, 3, reflector.Options{Mode: mode})
+		answer := func(f segment.Fraction, to segment.Address) {
+			b := segment.Membership{Generation: 1, Members: l.members()}.Frame(to)
+			mac := segment.MAC(f)
+			copy(b[6:], mac[:])
+			l.vms[f].send(t, b)
+		}
+		answer(2, segment.MAC(segment.Reflector))
+		answer(3, segment.MAC(1)) // not for the reflector
+		want := func(when string, after time.Duration, want segment.Set) {
+			t.Helper()
+			for end := time.Now().Add(patience); ; {
+				got, err := l.segment.Silent(after)
+				if err == nil && got == want {
+					return
+				}
+				if time.Now().After(end) {
+					t.Fatalf("%s, %s: %s are silent, %v; want %s", mode, when, got, err, want)
+				}
+			}
+		}
+		want("after an answer", 0, segment.Of(2))
+		want("after an answer", time.Hour, 0)
+		if c := l.counters(t, 2); c != (reflector.Counters{}) {
+			t.Errorf("%s: counters are %+v, want none", mode, c)
+		}
+		if got := l.vms[1].receive(t, time.Millisecond); got != nil {
+			t.Errorf("%s: fraction 1 receives % x", mode, got)
+		}
+		l.leave(t, 2)
+		l.join(t, 2)
+		want("back", 0, 0)
+	}
+}
+
 func minus(a, b reflector.Counters) reflector.Counters {
 	return reflector.Counters{
 		Full: a.Full - b.Full, Frames: a.Frames - b.Frames, Bytes: a.Bytes - b.Bytes, Broadcast: a.Broadcast - b.Broadcast,

@@ -40,6 +40,7 @@ type reflectorCounters struct {
 const (
 	reflectorMapBuckets        = "buckets"
 	reflectorMapCounts         = "counts"
+	reflectorMapHeard          = "heard"
 	reflectorMapMarks          = "marks"
 	reflectorMapOwners         = "owners"
 	reflectorProgPlain         = "plain"
@@ -102,6 +103,7 @@ type reflectorProgramSpecs struct {
 type reflectorMapSpecs struct {
 	Buckets *ebpf.MapSpec `ebpf:"buckets"`
 	Counts  *ebpf.MapSpec `ebpf:"counts"`
+	Heard   *ebpf.MapSpec `ebpf:"heard"`
 	Marks   *ebpf.MapSpec `ebpf:"marks"`
 	Owners  *ebpf.MapSpec `ebpf:"owners"`
 }
@@ -136,6 +138,7 @@ func (o *reflectorObjects) Close() error {
 type reflectorMaps struct {
 	Buckets *ebpf.Map `ebpf:"buckets"`
 	Counts  *ebpf.Map `ebpf:"counts"`
+	Heard   *ebpf.Map `ebpf:"heard"`
 	Marks   *ebpf.Map `ebpf:"marks"`
 	Owners  *ebpf.Map `ebpf:"owners"`
 }
@@ -144,6 +147,7 @@ func (m *reflectorMaps) Close() error {
 	return _ReflectorClose(
 		m.Buckets,
 		m.Counts,
+		m.Heard,
 		m.Marks,
 		m.Owners,
 	)

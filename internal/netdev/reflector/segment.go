@@ -187,7 +187,7 @@ func (s *Segment) addQueue() (queue, error) {
 func (s *Segment) assign(f segment.Fraction, q queue) error {
 	s.held[f] = q
 	i := s.queues.attach(f)
-	if err := s.setOwner(i, f); err != nil {
+	if err := errors.Join(s.programs.Heard.Put(uint32(f), uint64(0)), s.setOwner(i, f)); err != nil {
 		return err
 	}
 	return s.setQueue(f, i)

@@ -33,7 +33,7 @@ static __always_inline __u32 listener_of(const struct segment *s, const struct f
 	struct address a = there(f);
 	__u32 *known = bpf_map_lookup_elem(&hostlo_listeners, &a);
 
-	return known && others(s) & bit(*known) ? *known : TO_ALL;
+	return known && awaited(s) & bit(*known) ? *known : TO_ALL;
 }
 
 /*

@@ -54,7 +54,7 @@ struct {
 /* add_refusal returns whether all others have refused, and then ends the count. */
 static __always_inline int add_refusal(const struct segment *s, const struct flow *f, struct refusal *r, __u32 by)
 {
-	__u32 all = others(s);
+	__u32 all = awaited(s);
 
 	by = bit(by);
 	by |= __sync_fetch_and_or(&r->by, by);

@@ -96,7 +96,7 @@ static __always_inline int send_syn(struct __sk_buff *skb, const struct segment 
 		state = NO_SOCKET;
 	flow_sent(&f, p);
 	if (state == NO_SOCKET)
-		return begin_connect(s, &f, p->seq);
+		return awaited(s) ? begin_connect(s, &f, p->seq) : LOCAL;
 	return send_local_syn(skb, s, p, &f);
 }
 
@@ -206,6 +206,8 @@ static __always_inline int send_udp(struct __sk_buff *skb, const struct segment 
 		if (to != TO_ALL)
 			return to;
 	}
+	if (!awaited(s))
+		return LOCAL;
 	count_udp_refusals(s, &f, !known);
 	return TO_ALL;
 }
@@ -478,7 +480,10 @@ int enter_nic(struct __sk_buff *skb)
 	if (!s || bpf_skb_load_bytes(skb, 0, &eth, sizeof(eth)) < 0 || !is_for_us(s, &eth))
 		return TC_ACT_SHOT;
 	if (eth.h_proto == bpf_htons(MEMBERSHIP_PROTOCOL)) {
-		if (update_members(skb, s, &eth))
+		result = update_members(skb, s, &eth);
+		if (result == UPDATED)
+			return answer_reflector(skb, s);
+		if (result == UPDATED_FEWER)
 			refuse_waiting(skb, s);
 		return TC_ACT_SHOT;
 	}

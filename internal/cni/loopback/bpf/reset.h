@@ -119,7 +119,7 @@ struct refusing {
  */
 static long refuse_if_all(void *map, struct flow *f, struct refusal *r, struct refusing *to)
 {
-	__u32 all = others(to->segment), isn = r->isn;
+	__u32 all = awaited(to->segment), isn = r->isn;
 	struct flow flow = *f;
 
 	if (flow.protocol != IPPROTO_TCP || r->outside || (r->by & all) != all)

@@ -39,6 +39,8 @@ struct {
 	__type(value, struct segment);
 } hostlo_segment SEC(".maps");
 
+__u32 silent;			/* members that have not answered the reflector lately: a set */
+
 static __always_inline struct segment *this_segment(void)
 {
 	__u32 zero = 0;
@@ -57,6 +59,12 @@ static __always_inline __u32 others(const struct segment *s)
 	__u32 members = s->members, me = bit(s->fraction);
 
 	return members & me ? members & ~me : 0;
+}
+
+/* awaited are the other members whose refusals count: a VM that hangs sends none. */
+static __always_inline __u32 awaited(const struct segment *s)
+{
+	return others(s) & ~silent;
 }
 
 /* only_one is the fraction in a set of one, else 0. */
@@ -85,27 +93,31 @@ static __always_inline int is_for_us(const struct segment *s, const struct ethhd
 	return eth->h_dest[0] & 1 || mac_fraction(eth->h_dest) == s->fraction;
 }
 
+#define NO_UPDATE 0
+#define UPDATED 1
+#define UPDATED_FEWER 2		/* a fraction has left, or has become silent */
+
 /*
  * update_members takes the members from a membership frame, unless it is older than
- * the present ones, and returns whether a fraction has left. Two concurrent updates do
- * no harm: the reflector repeats the frame.
+ * the present ones. Two concurrent updates do no harm: the reflector repeats the frame.
  */
 static __always_inline int update_members(struct __sk_buff *skb, struct segment *s, const struct ethhdr *eth)
 {
-	__be32 frame[3];		/* magic, generation, members */
-	__u32 generation, members, before = others(s);
+	__be32 frame[4];		/* magic, generation, members, silent members */
+	__u32 generation, members, before = awaited(s);
 
 	if (mac_fraction(eth->h_source) != 0 || bpf_skb_load_bytes(skb, ETH_HLEN, frame, sizeof(frame)) < 0)
-		return 0;
+		return NO_UPDATE;
 	generation = bpf_ntohl(frame[1]);
 	members = bpf_ntohl(frame[2]);
 	if (frame[0] != bpf_htonl(MEMBERSHIP_MAGIC) || members & ~FRACTIONS)
-		return 0;
+		return NO_UPDATE;
 	if ((__s32)(generation - s->generation) < 0)
-		return 0;
+		return NO_UPDATE;
 	s->members = members;
 	s->generation = generation;
-	return (before & ~others(s)) != 0;
+	silent = bpf_ntohl(frame[3]);
+	return before & ~awaited(s) ? UPDATED_FEWER : UPDATED;
 }
 
 /* is_member: the fraction, which may be this one, is in the segment. */
@@ -115,6 +127,20 @@ static __always_inline int is_member(const struct segment *s, __u32 fraction)
 }
 
 #define TO_ALL 0
+#define ANSWER_WANTED (ETH_HLEN + 16)	/* in a membership frame; 0 from earlier reflectors */
+
+/* answer_reflector sends a membership frame back, if the reflector wants that: it finds VMs that hang. */
+static __always_inline int answer_reflector(struct __sk_buff *skb, const struct segment *s)
+{
+	__u8 macs[2 * ETH_ALEN] = {0x02, 0x68, 0x35, 0, 0, 0, 0x02, 0x68, 0x35, 0, 0, 0};
+	__u8 wanted;
+
+	macs[2 * ETH_ALEN - 1] = s->fraction;
+	if (bpf_skb_load_bytes(skb, ANSWER_WANTED, &wanted, sizeof(wanted)) < 0 || !wanted ||
+	    bpf_skb_store_bytes(skb, 0, macs, sizeof(macs), 0) < 0)
+		return TC_ACT_SHOT;
+	return bpf_redirect(s->nic, 0);
+}
 
 static __always_inline int send_by_nic(struct __sk_buff *skb, const struct segment *s, __u32 to)
 {

@@ -75,6 +75,16 @@ struct {
 	__type(value, struct bucket);
 } buckets SEC(".maps");
 
+/* heard has when each fraction has last answered a membership frame, in ns of the monotonic clock; 0: never. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, FRACTIONS + 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} heard SEC(".maps");
+
+#define MEMBERSHIP_PROTOCOL 0x88b5
+
 /*
  * fraction_of returns the fraction with an address, or 0. Fraction f has the address
  * 02:68:35:00:00:f.
@@ -171,6 +181,20 @@ static __always_inline bool admit(struct __sk_buff *skb, const struct ethhdr *et
 	return true;
 }
 
+/* hear returns whether a frame answers a membership frame, and then keeps when. */
+static __always_inline bool hear(const struct ethhdr *eth, __u32 sender)
+{
+	const __u8 *mac = eth->h_dest;
+	__u64 now;
+
+	if (eth->h_proto != bpf_htons(MEMBERSHIP_PROTOCOL) || mac[0] != 0x02 || mac[1] != 0x68 || mac[2] != 0x35 ||
+	    mac[3] || mac[4] || mac[5])
+		return false;
+	now = bpf_ktime_get_ns();
+	bpf_map_update_elem(&heard, &sender, &now, BPF_ANY);
+	return true;
+}
+
 static __always_inline void count_reflected(const struct __sk_buff *skb, struct counters *count)
 {
 	count->frames++;
@@ -203,7 +227,7 @@ int plain(struct __sk_buff *skb)
 	__u32 sender = identify(skb, &eth);
 	struct counters *count = bpf_map_lookup_elem(&counts, &sender);
 
-	if (!sender || !count || !admit(skb, &eth, sender, count))
+	if (!sender || !count || hear(&eth, sender) || !admit(skb, &eth, sender, count))
 		return TC_ACT_SHOT;
 	count_reflected(skb, count);
 	send_to_all(skb, 0);
@@ -219,7 +243,7 @@ int unicast(struct __sk_buff *skb)
 	struct counters *count = bpf_map_lookup_elem(&counts, &sender);
 	__u32 to, *mark;
 
-	if (!sender || !count || !admit(skb, &eth, sender, count))
+	if (!sender || !count || hear(&eth, sender) || !admit(skb, &eth, sender, count))
 		return TC_ACT_SHOT;
 	if (is_broadcast(eth.h_dest)) {
 		count_reflected(skb, count);
