@@ -11,7 +11,7 @@ import (
 // The limits. A change that exceeds one makes the code smaller, or says in docs/decisions why it
 // cannot. The first two only fall: the aims are 4,000 and 90,000 lines. plan/trace is the one package above.
 const (
-	maxPackage      = 4_970   // hand-written lines of the largest package, without tests
+	maxPackage      = 4_220   // hand-written lines of the largest package, without tests
 	maxLines        = 107_300 // hand-written lines of all Go code, without tests
 	maxUpward       = 20      // upward arrows between the files of one package, see arrows
 	maxADD          = 20      // packages of ours in unnest-cni, which a pod's ADD passes

@@ -95,13 +95,13 @@ func TestUseFindings(t *testing.T) {
 		answer, lastOne string
 	}{
 		{300, 200, "You could pay 1000.300 $/h (730,219 $ a month), -0.06 %: packing whole pods saves 0.300 $/h, right-sizing requests saves 0.200 $/h more, splitting pods saves 0.100 $/h more.",
-			"Then: in <ann>, set requests by use and replace 5 m6i.large by 2 m6i.large: saves 0.200 $/h."},
+			"Then: in <ann>, set requests by use and replace 5 m6i.large by 2 m6i.large: saves 0.200 $/h; you pay 1000.400 $/h then."},
 		{600, 600, "You could pay 1000.700 $/h (730,511 $ a month), -0.02 %: packing whole pods saves 0.300 $/h, right-sizing requests costs 0.100 $/h more.",
-			"Then: in <ann>, set requests by use and replace 5 m6i.large by 2 m6i.large: costs 0.100 $/h more."},
+			"Then: in <ann>, set requests by use and replace 5 m6i.large by 2 m6i.large: costs 0.100 $/h more; you pay 1000.700 $/h then."},
 	} {
 		c := sizedCluster(tt.packed, tt.split)
 		doc := plans.Plan(c)
-		if !strings.HasSuffix(doc.Answer, tt.answer) || doc.Headlines[1] != tt.lastOne {
+		if !strings.HasSuffix(doc.Answer, tt.answer+" Prices: as given.") || doc.Headlines[1] != tt.lastOne {
 			t.Errorf("answer\n%s\nwant\n%s\nheadlines %q", doc.Answer, tt.answer, doc.Headlines)
 		}
 		sum := summary.Dollars(0)
@@ -124,11 +124,12 @@ func TestUseFindings(t *testing.T) {
 func TestClusterFindings(t *testing.T) {
 	doc := plans.Plan(aCluster())
 	const answer = "You pay 1000.900 $/h (730,657 $ a month) for 12 nodes. You could pay 1000.600 $/h (730,438 $ a month), -0.03 %, with the same whole pods on 9 VMs. " +
-		"Splitting 2 pods over VMs makes that 1000.500 $/h (730,365 $ a month), -0.04 %."
+		"Splitting 2 pods over VMs makes that 1000.500 $/h (730,365 $ a month), -0.04 %. Prices: a list of 2026."
 	if doc.Answer != answer {
 		t.Errorf("answer\n%s\nwant\n%s", doc.Answer, answer)
 	}
-	steps := []string{"Do next: in <ann>, replace 8 m6i.large by 5 m6i.large: saves 0.300 $/h.", "Then: in <ann>, replace 5 m6i.large by 4 m6i.large and split 2 pods: saves 0.100 $/h."}
+	steps := []string{"Do next: in <ann>, replace 8 m6i.large by 5 m6i.large: saves 0.300 $/h; you pay 1000.600 $/h then.",
+		"With Hostlo, on VMs of one host: in <ann>, replace 5 m6i.large by 4 m6i.large and split 2 pods: saves 0.100 $/h; you pay 1000.500 $/h then."}
 	if diff := cmp.Diff(steps, doc.Headlines[:2]); diff != "" {
 		t.Errorf("steps (-want +got):\n%s", diff)
 	}

@@ -18,7 +18,10 @@ const liveCluster = "the cluster"
 const defaultKubeconfig = "default"
 
 // objects are what a plan needs of a cluster.
-const objects = "nodes,pods,poddisruptionbudgets"
+const objects = "nodes,pods,poddisruptionbudgets,persistentvolumes,csinodes,namespaces"
+
+// shortObjects are the same as people write them.
+const shortObjects = "nodes,pods,pdb,pv,csinodes,ns"
 
 // dump returns what kubectl prints of the cluster, and its first complaint if it could not read
 // everything.

@@ -14,6 +14,7 @@ import (
 	"unnest/internal/cli/usage"
 	"unnest/internal/measure/latency"
 	"unnest/internal/plan/catalogue"
+	"unnest/internal/plan/kubernetes"
 	"unnest/internal/plan/trace"
 )
 
@@ -85,7 +86,7 @@ Each user has VMs of their own. The plans are:
   bound       a lower bound of the cost of any plan`,
 		Example: `  unnest plan --trace generated:1
   unnest plan --trace google2011:clusterdata-2011-2 -o plan.html
-  kubectl get nodes,pods,pdb -A -o json | unnest plan --trace -
+  kubectl get nodes,pods,pdb,pv,csinodes,ns -A -o json | unnest plan --trace -
   unnest plan --kubeconfig default
   unnest plan --trace pods.json --catalogue m6i --catalogue reserved.yaml
   unnest plan --trace pods.json --explain default
@@ -108,7 +109,7 @@ func (o *Options) addFlags(cmd *cobra.Command) {
 	f.StringVar(&o.Columns, "columns", "", "read a trace whose columns the YAML `FILE` maps to users, pods, containers and requests; its format is the name of the file")
 	f.StringVar(&o.At, "at", "", "keep what ran at this `TIME` of the trace, such as 0 or 50m, or in FROM..TO (default: 0 for google2011 and google2019, else everything)")
 	f.StringVar(&o.Owner, "owner", "", "who pays for VMs: `namespace|label=KEY|cluster` (default: cluster for kubectl, else the users of the trace)")
-	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "read nodes, pods and disruption budgets with kubectl from the cluster of `FILE[,context=CONTEXT]`, or of kubectl's default")
+	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "read nodes, pods, volumes and disruption budgets with kubectl from the cluster of `FILE[,context=CONTEXT]`, or of kubectl's default")
 	f.StringVar(&o.Shard, "shard", "", "plan only part `I/N` of the users, with I from 0; unnest plan merge combines the parts")
 	f.StringArrayVar(&o.Catalogues, "catalogue", nil, "take VM models from `NAME|FILE`: "+catalogue.Paper+" of the paper, a family of AWS such as m6i, of Google such as gcp-n2 or of Azure such as azure-dsv5, or a CSV file; a YAML file has prices, models and what is reserved; may be repeated (default: bacou; with nodes, the families of their models)")
 	f.Var(usage.Choice(&o.Oversize, "drop", "cut", "refuse"), "oversize", "what to do with pods that no model holds (default: drop)")
@@ -116,7 +117,7 @@ func (o *Options) addFlags(cmd *cobra.Command) {
 	f.StringArrayVar(&o.Uses, "use", nil, "also plan with requests that follow from use, of `FORMAT:PATH`; with --kubeconfig metrics and vpa need no path; the formats are "+strings.Join(trace.UseFormats, ", ")+"; may be repeated")
 	f.IntVar(&o.Headroom, "headroom", defaultHeadroom, "request this `PERCENT` more than --use measures")
 	f.StringVar(&o.Explain, "explain", "", "show where the pods of `USER` go, and what each move saves")
-	f.StringVar(&o.Links, "links", "", "show the cost of VMs against the traffic between VMs, which is `all|annotations|FILE`: the same for every two containers of a pod; the annotation "+trace.LinksAnnotation+" of pods in a kubectl dump; or a CSV file with the columns "+strings.Join(trace.LinkColumns, ","))
+	f.StringVar(&o.Links, "links", "", "show the cost of VMs against the traffic between VMs, which is `all|annotations|FILE`: the same for every two containers of a pod; the annotation "+kubernetes.LinksAnnotation+" of pods in a kubectl dump; or a CSV file with the columns "+strings.Join(trace.LinkColumns, ","))
 	f.StringVar(&o.HostloRun, "hostlo-run", "", "for --links, derive a price of traffic between VMs from the latencies of "+latency.SameNode+" and "+latency.Hostlo+" in the run directory `DIR[,case=CASE][,link-cpu=VCPUS]`; a link of weight 1 uses 0.01 vCPUs within a VM")
 	f.StringVar(&o.Replay, "replay", "", "let the pods of the trace come and go (google2011, or sorted columns), and show what the VMs cost over that time; so many `CONTAINERS` move when pods come or go")
 	f.Lookup("replay").NoOptDefVal = defaultMigrations

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/plan/trace"
+	"unnest/internal/plan/kubernetes"
 )
 
 // Prices are those of a column, or follow from vCPUs and memory. Plans name their catalogues.
@@ -54,7 +54,7 @@ func TestPrices(t *testing.T) {
 // is planned on its families.
 func TestSpotNodes(t *testing.T) {
 	var dump strings.Builder
-	if err := (trace.SyntheticCluster{Seed: 1, Nodes: 6}).WriteDump(&dump); err != nil {
+	if err := (kubernetes.SyntheticCluster{Seed: 1, Nodes: 6}).WriteDump(&dump); err != nil {
 		t.Fatal(err)
 	}
 	text := strings.NewReplacer("m6i.2xlarge", "e2-standard-8", "m6i.4xlarge", "e2-standard-16", "r6i.xlarge", "e2-highmem-4", "g5.xlarge", "e2-standard-4", `"node.kubernetes.io/instance-type":`, `"cloud.google.com/gke-spot": "true", "node.kubernetes.io/instance-type":`).Replace(dump.String())

@@ -16,6 +16,7 @@ import (
 	"unnest/internal/plan/cluster"
 	"unnest/internal/plan/costing"
 	"unnest/internal/plan/fleet"
+	"unnest/internal/plan/kubernetes"
 	"unnest/internal/plan/summary"
 	"unnest/internal/plan/trace"
 )
@@ -184,7 +185,7 @@ func (c *command) cluster(users []cluster.User, r trace.Report) (in input, err e
 	for _, u := range users {
 		pods = append(pods, u.Pods...)
 	}
-	dump := fleet.Cluster{Nodes: r.Nodes, Pods: pods, DaemonSets: r.DaemonSets, Bound: r.Bound, Selectors: r.Selectors}
+	dump := fleet.Cluster{Nodes: r.Nodes, Pods: pods, DaemonSets: r.DaemonSets, Bound: r.Bound, Selectors: r.Selectors, Limits: r.Limits}
 	today, err := costing.NewToday(dump, r.Rules, c.offer)
 	if err != nil {
 		return in, err
@@ -237,14 +238,14 @@ func (o *opened) stream(r io.Reader) { o.paths, o.options.Stdin = []string{"-"},
 // eksNodes begins the path of a generated cluster.
 const eksNodes = "eks="
 
-func syntheticCluster(paths []string) (c trace.SyntheticCluster, err error) {
+func syntheticCluster(paths []string) (c kubernetes.SyntheticCluster, err error) {
 	nodes, seed, _ := strings.Cut(strings.TrimPrefix(paths[0], eksNodes), ",")
 	n, err := strconv.Atoi(nodes)
 	first, errSeed := strconv.ParseUint(cmp.Or(seed, "1"), 10, 64)
 	if err != nil || errSeed != nil || n < 3 || n > 10_000 || len(paths) > 1 {
 		return c, usage.Errorf("--trace %s:%s: want one eks=NODES or eks=NODES,SEED with 3 to 10000 nodes, such as eks=50", generated, strings.Join(paths, " "))
 	}
-	return trace.SyntheticCluster{Seed: first, Nodes: n}, nil
+	return kubernetes.SyntheticCluster{Seed: first, Nodes: n}, nil
 }
 
 // generate returns random users, one at a time, so memory does not grow with the scale.

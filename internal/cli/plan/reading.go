@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"unnest/internal/plan/cluster"
@@ -35,10 +36,28 @@ func (c *command) reading(r trace.Report, users []cluster.User) summary.Reading 
 	if len(r.Nodes) > 0 {
 		reading.Remarks = append(reading.Remarks, "The nodes are not used: only a cluster as a whole, as with --owner cluster, is compared with its nodes.")
 	}
+	if r.Format == formatKubectl && len(r.Nodes) == 0 && c.opts.Owner == "" {
+		reading.Remarks = append(reading.Remarks, fmt.Sprintf("The dump has no nodes, so it is not known what you pay, and the plans are for VMs of %s: add them with kubectl get %s -A -o json.", strings.Join(c.offer.Named().Names(), ", "), shortObjects))
+	}
+	if n := clashing(users, r.DaemonSets); n > 0 {
+		reading.Remarks = append(reading.Remarks, fmt.Sprintf("Not honoured: %d pods may not share a VM with a DaemonSet, which is counted on every VM.", n))
+	}
 	if len(r.DaemonSets) > 0 && len(users) > 0 {
 		reading.Remarks = append(reading.Remarks, c.daemonRemark(r.DaemonSets, users[0].PerVM))
 	}
 	return reading
+}
+
+// clashing counts the pods that may not share a VM with a DaemonSet.
+func clashing(users []cluster.User, sets []cluster.DaemonSet) (n int) {
+	for _, u := range users {
+		for _, p := range u.Pods {
+			if slices.ContainsFunc(sets, func(d cluster.DaemonSet) bool { return d.Rules.Clash(p.Rules) }) {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // daemonRemark says what counts on every VM.

@@ -52,6 +52,9 @@ var removed = map[string]string{
 // flagError says what is in place of a removed flag.
 func flagError(cmd *cobra.Command, err error) error {
 	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		if name := unknown.GetSpecifiedName(); name == "nodes" || name == "pods" {
+			return usage.Errorf("--%s is not a flag: nodes, pods and volumes are in one dump: kubectl get %s -A -o json > cluster.json, then --trace cluster.json", name, shortObjects)
+		}
 		if instead := removed[unknown.GetSpecifiedName()]; instead != "" && unknown.GetSpecifiedShortnames() == "" {
 			return usage.Errorf("--%s is gone: %s", unknown.GetSpecifiedName(), instead)
 		}

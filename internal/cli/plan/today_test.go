@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"unnest/internal/plan/kubernetes"
 	"unnest/internal/plan/summary"
 	"unnest/internal/plan/trace"
 )
@@ -24,7 +25,7 @@ func clusterOf(t *testing.T, args ...string) *summary.Today {
 // nothing is compared.
 func TestClusterOptions(t *testing.T) {
 	var text strings.Builder
-	if err := (trace.SyntheticCluster{Seed: 1, Nodes: 12}).WriteDump(&text); err != nil {
+	if err := (kubernetes.SyntheticCluster{Seed: 1, Nodes: 12}).WriteDump(&text); err != nil {
 		t.Fatal(err)
 	}
 	from := "kubectl:" + file(t, "cluster.json", text.String())
@@ -57,7 +58,7 @@ func TestClusterOptions(t *testing.T) {
 // Nodes of a private cloud name no model. Their size is matched with a catalogue, or priced.
 func TestClusterWithoutModels(t *testing.T) {
 	var text strings.Builder
-	if err := (trace.SyntheticCluster{Seed: 1, Nodes: 12}).WriteDump(&text); err != nil {
+	if err := (kubernetes.SyntheticCluster{Seed: 1, Nodes: 12}).WriteDump(&text); err != nil {
 		t.Fatal(err)
 	}
 	dump := "kubectl:" + file(t, "private.json", strings.ReplaceAll(text.String(), `"node.kubernetes.io/instance-type"`, `"flavor"`))
@@ -91,7 +92,7 @@ func TestKubeconfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := (trace.SyntheticCluster{Seed: 1, Nodes: 12}).WriteDump(f); err != nil {
+	if err := (kubernetes.SyntheticCluster{Seed: 1, Nodes: 12}).WriteDump(f); err != nil {
 		t.Fatal(err)
 	}
 	if err := f.Close(); err != nil {
@@ -107,7 +108,7 @@ func TestKubeconfig(t *testing.T) {
 	want := clusterOf(t, "--trace", "kubectl:"+dump)
 	got := clusterOf(t, "--kubeconfig", "/k,context=prod")
 	args, err := os.ReadFile(filepath.Join(dir, "args"))
-	if err != nil || string(args) != "get nodes,pods,poddisruptionbudgets -A -o json --kubeconfig /k --context prod\n" || got.Split != want.Split {
+	if err != nil || string(args) != "get nodes,pods,poddisruptionbudgets,persistentvolumes,csinodes,namespaces -A -o json --kubeconfig /k --context prod\n" || got.Split != want.Split {
 		t.Errorf("kubectl %q, %v; cost %s, want %s", args, err, got.Split, want.Split)
 	}
 	script("cat " + dump + "\necho 'Error from server (Forbidden): no budgets' >&2\nexit 1")
@@ -116,7 +117,7 @@ func TestKubeconfig(t *testing.T) {
 		t.Errorf("remarks %v", r.Traces[0].Remarks)
 	}
 	script("echo 'no such context' >&2\nexit 1")
-	if _, err := execute(t.Context(), t, "--kubeconfig", "default"); err == nil || !strings.Contains(err.Error(), "--kubeconfig default: kubectl get nodes,pods,poddisruptionbudgets -A -o json: no such context") {
+	if _, err := execute(t.Context(), t, "--kubeconfig", "default"); err == nil || !strings.Contains(err.Error(), "--kubeconfig default: kubectl get nodes,pods,poddisruptionbudgets,persistentvolumes,csinodes,namespaces -A -o json: no such context") {
 		t.Errorf("error %v", err)
 	}
 	t.Setenv("PATH", dir+"/nothing")

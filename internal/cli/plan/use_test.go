@@ -10,8 +10,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"unnest/internal/plan/kubernetes"
 	"unnest/internal/plan/summary"
-	"unnest/internal/plan/trace"
 )
 
 // dumpAndUse writes the dump of a generated cluster, and metrics with which its containers use
@@ -19,7 +19,7 @@ import (
 func dumpAndUse(t *testing.T, nodes int, percent int64) (dump, metrics string) {
 	t.Helper()
 	var text strings.Builder
-	if err := (trace.SyntheticCluster{Seed: 1, Nodes: nodes}).WriteDump(&text); err != nil {
+	if err := (kubernetes.SyntheticCluster{Seed: 1, Nodes: nodes}).WriteDump(&text); err != nil {
 		t.Fatal(err)
 	}
 	var list struct {

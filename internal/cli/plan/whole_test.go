@@ -72,7 +72,7 @@ func TestCluster(t *testing.T) {
 			t.Errorf("the first ten lines lack %q:\n%s", want, first)
 		}
 	}
-	for _, want := range []string{"2 0 2.012 0 GPUs are not planned", "Catalogues: g5, m6i, r6i. Prices: AWS price list of 2026-07-20.",
+	for _, want := range []string{"2 0 2.012 0 GPUs are not planned", "Catalogues: g5, m6i, r6i. Prices: AWS price list of 2026-07-20, us-east-1.",
 		"Left out: 2 pods that request nvidia.com/gpu", "on each VM pod anti-affinity by node", "No VM is larger than the largest of today."} {
 		if !strings.Contains(words(text), want) {
 			t.Errorf("the text lacks %q:\n%s", want, text)

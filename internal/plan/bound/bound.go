@@ -62,7 +62,7 @@ type Result struct {
 	Continuous       int64 // if fractions of VMs could be bought
 	LargeItem        int64 // the same, but large items do not share a VM
 	ColumnGeneration int64 // linear relaxation over all ways to fill a VM, at least LargeItem; 0: not computed
-	Apart            int64 // the inequalities of the above, and those of pods that must be apart; 0: there are none
+	Apart            int64 // the inequalities of the above, and those of the pods' rules; 0: there are none
 	WholeVMs         int64 // all of the above with whole VMs; 0: not computed
 	Best             int64 // the largest of them
 
@@ -98,8 +98,8 @@ type Result struct {
 //     111, 2001, §2). A VM holds at most all items.
 //   - LargeItem: superadditive functions of the sizes in each dimension; see inequalities.
 //   - ColumnGeneration: the best of all weights; see columnGeneration.
-//   - Apart: the best combination of all weights found before and of those of pods that must not
-//     share a VM, of which a VM holds one; see apart.
+//   - Apart: the best combination of all weights found before and of those of the rules of pods,
+//     which limit what a VM holds; see apart.
 //   - WholeVMs: the cheapest whole VMs that satisfy all inequalities found before; see
 //     integerProgram.
 //

@@ -169,7 +169,7 @@ func randomCase(rng *rand.Rand) (cluster.User, cluster.Catalogue) {
 // piece is what goes on one VM as one.
 type piece struct {
 	pod   int
-	apart int32
+	rules *cluster.Rules
 	size  cluster.Resources
 }
 
@@ -180,10 +180,10 @@ func pieces(u cluster.User, whole bool, leftOut []int) []piece {
 		switch {
 		case slices.Contains(leftOut, i):
 		case whole || p.Whole:
-			all = append(all, piece{i, p.Apart, p.Request()})
+			all = append(all, piece{i, p.Rules, p.Request()})
 		default:
 			for _, c := range p.Containers {
-				all = append(all, piece{i, p.Apart, c.Request})
+				all = append(all, piece{i, p.Rules, c.Request})
 			}
 			first := &all[len(all)-len(p.Containers)]
 			first.size = first.size.Add(p.Overhead)
@@ -210,18 +210,30 @@ func optimum(u cluster.User, c cluster.Catalogue, whole bool, leftOut []int) int
 	return best[len(best)-1]
 }
 
+// legal is how many pods with a part of a limit a VM may have. Plans are stricter.
+const legal = 2
+
 // cheapestVM returns the price of the cheapest VM that holds a set of pieces.
 func cheapestVM(all []piece, set int, c cluster.Catalogue) int64 {
 	var sum cluster.Resources
-	pods, numbers := map[int]bool{}, map[int32]int{}
+	pods, taken := map[int]*cluster.Rules{}, 0
 	for i, p := range all {
-		if set>>i&1 > 0 {
-			if other, taken := numbers[p.apart]; taken && p.apart > 0 && other != p.pod {
+		if set>>i&1 == 0 {
+			continue
+		}
+		for other, rules := range pods {
+			if other != p.pod && rules.Clash(p.rules) {
 				return math.MaxInt64 / 2
 			}
-			sum = sum.Add(p.size)
-			pods[p.pod], numbers[p.apart] = true, p.pod
 		}
+		if _, counted := pods[p.pod]; !counted && p.rules != nil {
+			taken += len(p.rules.Takes)
+		}
+		sum = sum.Add(p.size)
+		pods[p.pod] = p.rules
+	}
+	if taken > legal {
+		return math.MaxInt64 / 2
 	}
 	price := int64(math.MaxInt64 / 2)
 	for _, m := range c {
@@ -280,7 +292,7 @@ func TestBoundApart(t *testing.T) {
 	}
 	replicas := func(n int, number int32, cpu ...int64) (pods []cluster.Pod) {
 		for range n {
-			p := cluster.Pod{Apart: number}
+			p := cluster.Pod{Rules: cluster.Apart(number)}
 			for _, size := range cpu {
 				p.Containers = append(p.Containers, cluster.Container{Request: cluster.Resources{CPU: size, Memory: 1}})
 			}
@@ -316,8 +328,11 @@ func TestBoundApartNeverAboveOptimum(t *testing.T) {
 		u, c := randomCase(rng)
 		free := cluster.User{Pods: slices.Clone(u.Pods)}
 		for i := range u.Pods {
-			u.Pods[i].Apart = int32(rng.IntN(3))
+			if u.Pods[i].Rules = cluster.Apart(int32(rng.IntN(3))); rng.IntN(5) == 0 {
+				u.Pods[i].Rules = &cluster.Rules{Takes: []cluster.Take{{Amount: 1}}}
+			}
 		}
+		u.Limits = []cluster.Limit{{Most: 1, Legal: legal}}
 		whole := rng.IntN(2) == 0
 		o := Options{Whole: whole, MaxNodes: []int{0, 0, 30}[rng.IntN(3)], MaxTypes: []int{0, 0, -1}[rng.IntN(3)]}
 		r := Of(u, c, o)
@@ -340,8 +355,8 @@ func TestBoundApartNeverAboveOptimum(t *testing.T) {
 		}
 	}
 	t.Logf("%.0f users; mean gap %.2f %%, without the inequalities %.2f %%; equal to the optimum: %.1f %%", n, 100*with/n, 100*without/n, 100*tight/n)
-	if with > without/3 {
-		t.Errorf("mean gap %.2f %%, and without the inequalities %.2f %%: want less than a third", 100*with/n, 100*without/n)
+	if with > without/2 {
+		t.Errorf("mean gap %.2f %%, and without the inequalities %.2f %%: want less than half", 100*with/n, 100*without/n)
 	}
 }
 

@@ -23,7 +23,7 @@ var diveThresholds = []float64{1, .75, .5}
 // buys the whole VMs of the linear program, and solves it again for the items that are left, as
 // long as there are any (diving: Sadykov et al., Primal heuristics for branch and price, INFORMS
 // Journal on Computing 31, 2019). The user, catalogue and Options.Whole must be those of Of. The
-// number of pods on a VM and cluster.Pod.Apart are kept by VMs of their own; hosts are ignored.
+// number of pods on a VM and cluster.Pod.Rules are kept by VMs of their own; hosts are ignored.
 func (r Result) Plan(u cluster.User, c cluster.Catalogue, whole bool) (cluster.Plan, bool) {
 	if r.relaxation == nil || len(r.LeftOut) > 0 || r.relaxation.highestPrice() == 0 {
 		return cluster.Plan{}, false
@@ -247,12 +247,13 @@ type assignment struct {
 	catalogue cluster.Catalogue
 	plan      cluster.Plan
 	pods      []map[int]bool // on each VM
+	guests    []cluster.Guests
 	failed    bool
 }
 
 func (a *assignment) buy(model int) int {
 	a.plan.VMs = append(a.plan.VMs, cluster.VM{ID: len(a.plan.VMs), Model: model})
-	a.pods = append(a.pods, map[int]bool{})
+	a.pods, a.guests = append(a.pods, map[int]bool{}), append(a.guests, cluster.Guests{})
 	return len(a.plan.VMs) - 1
 }
 
@@ -276,17 +277,12 @@ func (a *assignment) put(item part, vm int) {
 }
 
 func (a *assignment) clashes(pod, vm int) bool {
-	number := a.user.Pods[pod].Apart
-	for other := range a.pods[vm] {
-		if number > 0 && other != pod && a.user.Pods[other].Apart == number {
-			return true
-		}
-	}
-	return false
+	return !a.guests[vm].Holds(int32(pod), a.user.Pods[pod].Rules, a.user.Limits)
 }
 
 func (a *assignment) add(item part, vm int) {
 	a.pods[vm][item.pod] = true
+	a.guests[vm].Add(int32(item.pod), a.user.Pods[item.pod].Rules)
 	parts := &a.plan.VMs[vm].Parts
 	if item.overhead {
 		*parts = append(*parts, cluster.Part{Pod: item.pod, Container: -1})

@@ -47,6 +47,30 @@ func PriceDate(name string) string {
 	return ""
 }
 
+// Region returns the region of the prices of a built-in catalogue, as nodes name it; empty for the
+// paper's and for a file.
+func Region(name string) string {
+	data, err := catalogues.ReadFile(name + ".csv")
+	if err != nil || name == Paper {
+		return ""
+	}
+	first, _, _ := strings.Cut(string(data), "\n")
+	return strings.ToLower(strings.NewReplacer(" ", "", ".", "").Replace(first[strings.LastIndex(first, ",")+1:]))
+}
+
+// Provider returns the cloud that sells the models of a built-in catalogue, as nodes name it.
+func Provider(name string) string {
+	switch {
+	case Region(name) == "":
+		return ""
+	case strings.HasPrefix(name, "gcp-"):
+		return "gce"
+	case strings.HasPrefix(name, "azure-"):
+		return "azure"
+	}
+	return "aws"
+}
+
 // Family returns the built-in catalogue that has a model or the family it is named after, such
 // as m6i of m6i.metal; empty: none.
 func Family(model string) string {

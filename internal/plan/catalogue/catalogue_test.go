@@ -55,6 +55,9 @@ func TestFamilies(t *testing.T) {
 		if PriceDate(name) == "" {
 			t.Errorf("catalogue %s does not say where its prices are from", name)
 		}
+		if want := map[string]string{"aws": "us-east-1", "gce": "us-central1", "azure": "eastus"}[Provider(name)]; Region(name) != want || want == "" {
+			t.Errorf("catalogue %s is of %s in %q", name, Provider(name), Region(name))
+		}
 		c := mustBuiltin(t, name)
 		for _, m := range c {
 			perVCPU := float64(m.Price) / float64(m.Size.CPU)

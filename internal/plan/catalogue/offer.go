@@ -22,6 +22,7 @@ type Offer struct {
 	DaemonSets     cluster.Resources // requests of the pods that run on every VM, if OwnDaemons
 	DaemonPods     int               // their number
 	OwnDaemons     bool              // DaemonSets are given, in place of those of a cluster
+	PriceFactor    int64             // by which built-in prices are multiplied, for another region, in billionths; 0: they are for their region only
 	Host           cluster.Resources // of a physical host; zero: no limit
 	BillingMinimum time.Duration     // shortest time that a VM is billed for
 }
@@ -76,6 +77,7 @@ func (o Offer) Nominal() (all cluster.Catalogue, err error) {
 			c, err = o.Prices.Parse(t.Name, t.CSV)
 		} else {
 			c, err = o.Prices.Builtin(t.Name)
+			c = o.scaled(c)
 		}
 		if err != nil {
 			return nil, err
@@ -83,6 +85,28 @@ func (o Offer) Nominal() (all cluster.Catalogue, err error) {
 		all = append(all, c...)
 	}
 	return Choose(all, o.Models)
+}
+
+// scaled returns models at prices of another region.
+func (o Offer) scaled(c cluster.Catalogue) cluster.Catalogue {
+	for i := range c {
+		if o.PriceFactor > 0 {
+			c[i].Price = int64(float64(c[i].Price)*float64(o.PriceFactor)/decimals + .5)
+			c[i].Spot = int64(float64(c[i].Spot)*float64(o.PriceFactor)/decimals + .5)
+		}
+	}
+	return c
+}
+
+// CheckRegion returns an error if a built-in catalogue of the provider has prices of another region
+// than a node's, and no factor says what they are there.
+func (o Offer) CheckRegion(provider, region string) error {
+	for _, name := range o.Names() {
+		if of := Region(name); o.PriceFactor == 0 && region != "" && Provider(name) == provider && of != region {
+			return fmt.Errorf("the nodes are in %s, and the built-in prices of %s are of %s: name a CSV file with prices of %s with --catalogue, or a YAML file that says what to multiply them by, such as price_factor: 1.1 (1 takes them as they are)", region, name, of, region)
+		}
+	}
+	return nil
 }
 
 // Allocatable returns the models for pods, with what they leave for pods.
@@ -114,7 +138,14 @@ func (o Offer) Reserve(byDefault Reservation) Reserve {
 // PriceDates says where the prices of its built-in catalogues are from.
 func (o Offer) PriceDates() (notes []string) {
 	for _, name := range o.Names() {
-		if note := PriceDate(name); note != "" && !slices.Contains(notes, note) {
+		note := PriceDate(name)
+		if region := Region(name); region != "" {
+			note += ", " + region
+		}
+		if o.PriceFactor > 0 {
+			note += fmt.Sprintf(", times %g", float64(o.PriceFactor)/decimals)
+		}
+		if PriceDate(name) != "" && !slices.Contains(notes, note) {
 			notes = append(notes, note)
 		}
 	}

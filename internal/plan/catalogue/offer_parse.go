@@ -30,6 +30,7 @@ func ParseOffer(file string, data []byte) (Offer, error) {
 		"catalogues":      yamldoc.Scalars(doc, &names, yamldoc.Text),
 		"models":          doc.NotEmpty(yamldoc.Scalars(doc, &o.Models, yamldoc.Text)),
 		"price":           yamldoc.Scalar(doc, &o.Prices.Term, yamldoc.Text),
+		"price_factor":    yamldoc.Scalar(doc, &o.PriceFactor, factor),
 		"unit_prices":     f.unitPrices(&o.Prices),
 		"kube_reserved":   yamldoc.Scalar(doc, &o.Kube, reservation),
 		"system_reserved": f.resources(&o.System, nil),
@@ -45,6 +46,14 @@ func ParseOffer(file string, data []byte) (Offer, error) {
 }
 
 type offerFile struct{ *yamldoc.Document }
+
+func factor(text string) (int64, error) {
+	n, err := parseDecimal(text)
+	if err != nil || n < decimals/100 || n > 100*decimals {
+		return 0, fmt.Errorf("want a number from 0.01 to 100, such as 1.1, got %q", text)
+	}
+	return n, nil
+}
 
 func reservation(word string) (string, error) {
 	if !slices.Contains([]string{"none", string(ReserveGKE), string(ReserveEKS), string(ReserveAKS)}, word) {

@@ -26,6 +26,11 @@ func (r Resources) Add(o Resources) Resources { return Resources{r.CPU + o.CPU, 
 // Sub returns r less o.
 func (r Resources) Sub(o Resources) Resources { return Resources{r.CPU - o.CPU, r.Memory - o.Memory} }
 
+// Max returns the larger of each.
+func (r Resources) Max(o Resources) Resources {
+	return Resources{max(r.CPU, o.CPU), max(r.Memory, o.Memory)}
+}
+
 // Fits reports whether r fits into o in both dimensions.
 func (r Resources) Fits(o Resources) bool { return r.CPU <= o.CPU && r.Memory <= o.Memory }
 
@@ -36,9 +41,10 @@ func (r Resources) String() string {
 
 // User pays for VMs. Users do not share VMs.
 type User struct {
-	Name  string
-	Pods  []Pod
-	PerVM PerVM
+	Name   string
+	Pods   []Pod
+	PerVM  PerVM
+	Limits []Limit // of which Rules.Takes of the pods are parts
 }
 
 // PerVM is what runs on every VM of a user besides the pods, such as DaemonSets.
@@ -55,7 +61,7 @@ type Pod struct {
 	Name       string
 	Overhead   Resources // of the pod itself; stays with its first container
 	Whole      bool      // must not be split, for example because of a host port
-	Apart      int32     // pods with the same number above 0 are never on the same VM
+	Rules      *Rules    // what it demands of its VM besides room; nil: nothing
 	Containers []Container
 	Links      []Link // traffic between containers; only package frontier uses it
 	Origin     *Origin
@@ -67,10 +73,12 @@ type Origin struct {
 	Node            string // empty: it waits for one
 	Kind, Workload  string // what made the pod, such as Deployment web; empty: nothing
 	Pinned          bool   // it may run on this node only
+	Held            string // what it demands that plans do not honour, so that its node stays; empty: nothing
 
-	Startup  Resources // what its init containers need, next to the sidecars started before them
-	Sidecars int       // the first of its containers are init containers that keep running
-	Fixed    bool      // it has requests as a whole, which those of its containers do not change
+	Limits   map[string]Resources // of containers that have some; 0: none
+	Startup  Resources            // what its init containers need, next to the sidecars started before them
+	Sidecars int                  // the first of its containers are init containers that keep running
+	Fixed    bool                 // it has requests as a whole, which those of its containers do not change
 }
 
 // Container is the smallest part of a pod.

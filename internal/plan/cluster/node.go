@@ -10,7 +10,9 @@ type Node struct {
 	Capacity Resources
 	// Allocatable is what pods, including those of DaemonSets, may request.
 	Allocatable Resources
-	Pods        int // most pods
+	Pods        int   // most pods
+	Storage     int64 // ephemeral, in bytes; 0: unknown
+	Volumes     int64 // most that can be attached; 0: unknown
 }
 
 // DaemonSet runs a pod on some nodes.
@@ -18,6 +20,7 @@ type DaemonSet struct {
 	Name    string    // NAMESPACE/NAME
 	Request Resources // the largest of its pods
 	Nodes   map[string]bool
+	Rules   *Rules // of its pods
 }
 
 // Rule is a kind of rule about the places of pods, and how many pods have it.
@@ -32,9 +35,12 @@ type Honoured string
 
 // The ways.
 const (
-	ByVM   Honoured = "on each VM"
-	ByPool Honoured = "each pod stays in its pool"
-	Moot   Honoured = "decides nothing"
-	Later  Honoured = "when pods move"
-	Not    Honoured = "NOT HONOURED"
+	ByVM     Honoured = "on each VM"
+	Stricter Honoured = "on each VM, more strictly"
+	ByPool   Honoured = "each pod stays in its pool"
+	Stays    Honoured = "its node stays"
+	Ignored  Honoured = "left out"
+	Moot     Honoured = "decides nothing"
+	Later    Honoured = "when pods move"
+	Not      Honoured = "NOT HONOURED"
 )

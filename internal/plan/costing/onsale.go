@@ -32,6 +32,11 @@ func onSale(nodes []cluster.Node, o catalogue.Offer) (market, error) {
 		}
 		o = o.Families(names)
 	}
+	for _, n := range nodes {
+		if err := o.CheckRegion(provider([]cluster.Node{n}), fleet.Region(n)); err != nil {
+			return market{}, err
+		}
+	}
 	m := market{nodes: nodes, catalogues: o.Names(), prices: append(o.PriceDates(), unitPrices(o.Prices)...)}
 	if len(o.Catalogues) == 0 {
 		return m.sized(o)

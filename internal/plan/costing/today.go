@@ -24,8 +24,9 @@ type Today struct {
 	nodes      int
 	provider   string
 	term       string
-	prices     []string // where they are from
-	limited    bool     // no model is larger than those of the nodes
+	prices     []string          // where they are from
+	modelOf    map[string]string // by node
+	limited    bool              // no model is larger than those of the nodes
 }
 
 // NewToday divides a cluster into pools. Without catalogues and models, what is on sale are the
@@ -44,6 +45,10 @@ func NewToday(c fleet.Cluster, rules []cluster.Rule, o catalogue.Offer) (*Today,
 	reserve := o.Reserve(fleet.Provider(m.nodes))
 	t.reserved = string(cmp.Or(reserve.Kube, "none"))
 	c.Nodes, c.Buy = m.nodes, o.Models
+	t.modelOf = map[string]string{}
+	for _, n := range m.nodes {
+		t.modelOf[n.Name] = n.Model
+	}
 	t.Fleet, err = fleet.New(c, m.models, reserve)
 	for _, p := range t.Pools {
 		t.pools[p.User.Name] = p
@@ -73,7 +78,9 @@ func (t *Today) pool(plans pack.Comparison, bound int64) *summary.PoolCost {
 		c.Bound = now
 		return &c
 	}
-	cheaper(&c.PoolPlan, plans, p.Catalogue)
+	if cheaper(&c.PoolPlan, plans, p.Catalogue); c.Packed < c.Now {
+		c.Moves = moves(plans.User, plans.Whole.Plan, p.Catalogue, t.modelOf)
+	}
 	return &c
 }
 

@@ -19,7 +19,8 @@ type Cluster struct {
 	Pods       []cluster.Pod // with an Origin
 	DaemonSets []cluster.DaemonSet
 	Bound      []string // nodes with pods that cannot be planned
-	Selectors  []string // labels of nodes that pods select by
+	Selectors  []string // labels of nodes that make a difference to pods
+	Limits     []cluster.Limit
 	Buy        []string // models that may be bought; nil: all without GPUs
 }
 
@@ -57,7 +58,6 @@ type Stay struct {
 // is subtracted. If the reservation counts DaemonSets, those of the dump are not added. Models
 // that the cluster has keep what their nodes leave for pods.
 func New(c Cluster, models cluster.Catalogue, reserve catalogue.Reserve) (Fleet, error) {
-	f := &divider{cluster: c, models: models, pools: map[string]*pool{}, of: map[string]*pool{}, why: map[string]string{}}
 	left, err := allocatable(models, c.Nodes, reserve)
 	if err != nil {
 		return Fleet{}, err
@@ -66,22 +66,32 @@ func New(c Cluster, models cluster.Catalogue, reserve catalogue.Reserve) (Fleet,
 	if c.Buy != nil {
 		left = slices.DeleteFunc(left, func(m cluster.Model) bool { return !slices.Contains(c.Buy, m.Name) })
 	}
-	f.fleet.Models = left
-	f.hold()
-	for _, n := range c.Nodes {
-		if f.why[n.Name] == "" {
-			f.join(n)
+	stays := map[string]string{}
+	for {
+		f := &divider{cluster: c, models: models, pools: map[string]*pool{}, of: map[string]*pool{}, why: map[string]string{}}
+		f.fleet.Models = left
+		f.hold(stays)
+		for _, n := range c.Nodes {
+			if f.why[n.Name] == "" {
+				f.join(n)
+			}
 		}
+		f.daemons(reserve.DaemonSets == (cluster.Resources{}) && reserve.DaemonPods == 0)
+		f.pods()
+		more := len(stays)
+		for _, p := range f.pools {
+			p.limit(c.Limits, c.Nodes)
+			p.unplaceable(stays)
+		}
+		if len(stays) > more {
+			continue // without the nodes that cannot be planned
+		}
+		for _, key := range slices.Sorted(maps.Keys(f.pools)) {
+			f.fleet.Pools = append(f.fleet.Pools, f.pools[key].finish(left))
+		}
+		f.staying()
+		return f.fleet, nil
 	}
-	if reserve.DaemonSets == (cluster.Resources{}) && reserve.DaemonPods == 0 {
-		f.daemons()
-	}
-	f.pods()
-	for _, key := range slices.Sorted(maps.Keys(f.pools)) {
-		f.fleet.Pools = append(f.fleet.Pools, f.pools[key].finish(left))
-	}
-	f.staying()
-	return f.fleet, nil
 }
 
 type divider struct {
@@ -98,6 +108,7 @@ type pool struct {
 	nodes   []cluster.Node
 	on      map[string][]int // pods by node
 	byModel bool             // pods select by model
+	every   []everywhere     // what runs on each VM
 }
 
 // Reasons for which nodes stay.
@@ -110,16 +121,20 @@ const (
 	windows      = "Windows"
 	notPlanned   = "a pod on it requests what the catalogue's VMs do not have"
 	pinned       = "a pod may run on this node only"
+	notHonoured  = "a pod on it demands what plans do not honour: "
 )
 
-// hold finds the nodes that stay.
-func (f *divider) hold() {
-	bound := map[string]string{}
+// hold finds the nodes that stay, besides those that are known to.
+func (f *divider) hold(stays map[string]string) {
+	bound := maps.Clone(stays)
 	for _, name := range f.cluster.Bound {
 		bound[name] = notPlanned
 	}
 	statics := staticSets(f.cluster)
 	for _, p := range f.cluster.Pods {
+		if p.Origin.Held != "" {
+			bound[p.Origin.Node] = cmp.Or(bound[p.Origin.Node], notHonoured+p.Origin.Held)
+		}
 		if p.Origin.Pinned || p.Origin.Kind == "Node" && !statics[staticName(p)] {
 			bound[p.Origin.Node] = cmp.Or(bound[p.Origin.Node], pinned)
 		}
@@ -250,12 +265,16 @@ func (f *divider) join(n cluster.Node) {
 	f.of[n.Name] = p
 }
 
-// daemons adds what runs on every VM of a pool: DaemonSets that run on one of its nodes, and
-// static pods that run on all nodes.
-func (f *divider) daemons() {
+// daemons adds what runs on every VM of a pool: DaemonSets that run on one of its nodes, and, if
+// they are not given, what they request.
+func (f *divider) daemons(request bool) {
 	for _, p := range f.pools {
 		for _, d := range f.cluster.DaemonSets {
-			if slices.ContainsFunc(p.nodes, func(n cluster.Node) bool { return d.Nodes[n.Name] }) {
+			if !slices.ContainsFunc(p.nodes, func(n cluster.Node) bool { return d.Nodes[n.Name] }) {
+				continue
+			}
+			p.every = append(p.every, everywhere{"DaemonSet " + d.Name, d.Rules})
+			if request {
 				p.User.PerVM.Request = p.User.PerVM.Request.Add(d.Request)
 				p.User.PerVM.Pods++
 			}
@@ -286,6 +305,7 @@ func (f *divider) pods() {
 				counted[p][staticName(pod)] = true
 				p.User.PerVM.Request = p.User.PerVM.Request.Add(pod.Request())
 				p.User.PerVM.Pods++
+				p.every = append(p.every, everywhere{"static pod " + staticName(pod), pod.Rules})
 			}
 		default:
 			p.on[name] = append(p.on[name], len(p.User.Pods))
@@ -322,6 +342,7 @@ func (f *divider) staying() {
 func (p *pool) finish(models cluster.Catalogue) Pool {
 	models = p.buyable(models)
 	p.Catalogue = models.For(p.User)
+	p.legalSpreads()
 	var start cluster.Plan
 	for i, n := range p.nodes {
 		vm := cluster.VM{ID: i, Model: slices.IndexFunc(p.Catalogue, func(m cluster.Model) bool { return m.Name == n.Model })}
@@ -364,15 +385,14 @@ func (p *pool) buyable(models cluster.Catalogue) (left cluster.Catalogue) {
 	return left
 }
 
-// apart reports whether none of the pods must be apart from another.
+// apart reports whether the rules of the pods allow them on one VM.
 func (p *pool) apart(pods []int) bool {
-	seen := map[int32]bool{}
+	var g cluster.Guests
 	for _, i := range pods {
-		n := p.User.Pods[i].Apart
-		if n > 0 && seen[n] {
+		if !g.Holds(int32(i), p.User.Pods[i].Rules, p.User.Limits) {
 			return false
 		}
-		seen[n] = true
+		g.Add(int32(i), p.User.Pods[i].Rules)
 	}
 	return true
 }

@@ -145,7 +145,7 @@ func TestModelsOfPool(t *testing.T) {
 		}
 	}
 	separate := Cluster{Nodes: []cluster.Node{node("a")}, Pods: []cluster.Pod{pod("1", "a"), pod("2", "a")}}
-	separate.Pods[0].Apart, separate.Pods[1].Apart = 3, 3
+	separate.Pods[0].Rules, separate.Pods[1].Rules = cluster.Apart(3), cluster.Apart(3)
 	if f, err := New(separate, models, catalogue.Reserve{}); err != nil || f.Pools[0].Start != nil {
 		t.Errorf("pods that must be apart are on one node: plan %+v, %v", f.Pools[0].Start, err)
 	}

@@ -63,6 +63,23 @@ func NotLarger(models cluster.Catalogue, nodes []cluster.Node) cluster.Catalogue
 	return slices.DeleteFunc(slices.Clone(models), func(m cluster.Model) bool { return m.GPUs == 0 && !m.Size.Fits(most) })
 }
 
+// Region returns the region of a node; empty: unknown.
+func Region(n cluster.Node) string {
+	for _, label := range []string{"topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"} {
+		if region := n.Labels[label]; region != "" {
+			return region
+		}
+	}
+	zone := n.Labels[poolLabels[0]]
+	switch {
+	case strings.HasPrefix(n.Provider, "aws:"):
+		return strings.TrimRight(zone, "abcdefghijklmnopqrstuvwxyz") // us-east-1a; local zones have the label
+	case strings.Contains(zone, "-"):
+		return zone[:strings.LastIndex(zone, "-")] // us-central1-a, eastus-1
+	}
+	return ""
+}
+
 // Provider returns the reservation of the provider of the nodes, none if it is unknown.
 func Provider(nodes []cluster.Node) catalogue.Reservation {
 	for _, n := range nodes {

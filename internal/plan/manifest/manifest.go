@@ -19,6 +19,7 @@ type Pod struct {
 	User, Namespace, Name string // Namespace is empty if it is unknown
 	Fractions             []Fraction
 	Kind, Workload        string // that makes the pod; empty: none that can be patched
+	Replicas              int    // pods of the workload that were planned
 
 	kubeName string // a valid name that no other pod has
 }
@@ -50,6 +51,12 @@ func Split(u cluster.User, c cluster.Catalogue, p cluster.Plan) []Pod {
 		namespace = ""
 	}
 	names := kubeNames(u.Pods)
+	replicas := map[[3]string]int{}
+	for _, pod := range u.Pods {
+		if o := pod.Origin; o != nil {
+			replicas[[3]string{o.Namespace, o.Kind, o.Workload}]++
+		}
+	}
 	var pods []Pod
 	for i, pod := range u.Pods {
 		if len(fractions[i]) < 2 {
@@ -59,7 +66,7 @@ func Split(u cluster.User, c cluster.Catalogue, p cluster.Plan) []Pod {
 		if o := pod.Origin; o != nil {
 			split.Namespace, split.Name = o.Namespace, o.Name
 			if o.Kind == "Deployment" || o.Kind == "StatefulSet" {
-				split.Kind, split.Workload = o.Kind, o.Workload
+				split.Kind, split.Workload, split.Replicas = o.Kind, o.Workload, replicas[[3]string{o.Namespace, o.Kind, o.Workload}]
 			}
 		}
 		pods = append(pods, split)

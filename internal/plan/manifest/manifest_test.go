@@ -22,7 +22,7 @@ func TestManifestNamespace(t *testing.T) {
 	u := cluster.User{Name: "team/red", Pods: []cluster.Pod{{Name: "shop/web.0", Origin: &cluster.Origin{Namespace: "shop", Name: "web.0"},
 		Containers: []cluster.Container{{Name: "a"}, {Name: "b"}}}}}
 	got := Split(u, cluster.Catalogue{{Name: "large"}}, split(0))
-	want := []Pod{{"team/red", "shop", "web.0", []Fraction{{3, "large", []string{"a"}}, {5, "large", []string{"b"}}}, "", "", "web.0"}}
+	want := []Pod{{"team/red", "shop", "web.0", []Fraction{{3, "large", []string{"a"}}, {5, "large", []string{"b"}}}, "", "", 0, "web.0"}}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Pod{})); diff != "" {
 		t.Errorf("split pods (-want +got):\n%s", diff)
 	}
@@ -79,6 +79,21 @@ spec:
 	}
 }
 
+// A plan that splits some pods of a workload has no patch, which would split all.
+func TestPartlySplitWorkload(t *testing.T) {
+	origin := &cluster.Origin{Namespace: "shop", Name: "web-1", Kind: "Deployment", Workload: "web"}
+	u := cluster.User{Pods: []cluster.Pod{{Name: "a", Origin: origin, Containers: []cluster.Container{{Name: "a"}, {Name: "b"}}}, {Name: "b", Origin: origin, Containers: []cluster.Container{{Name: "a"}, {Name: "b"}}}}}
+	files := Files(Split(u, cluster.Catalogue{{Name: "large"}}, split(0)))
+	if len(files) != 1 || !strings.HasPrefix(string(files[0].Text), "# Not a patch: the plan splits 1 of 2 pods") {
+		t.Fatalf("files %s", files)
+	}
+	for line := range strings.Lines(string(files[0].Text)) {
+		if !strings.HasPrefix(line, "# ") {
+			t.Errorf("line %q is not a comment", line)
+		}
+	}
+}
+
 // VMs are written for each tool, with zone, labels and taints of the pool.
 func TestVMs(t *testing.T) {
 	today := summary.Today{Pools: []summary.PoolCost{{Name: "a dedicated=db", Zone: "a", Labels: map[string]string{"disk": "ssd"}, Taints: []string{"dedicated=db:NoSchedule"},
@@ -92,7 +107,7 @@ func TestVMs(t *testing.T) {
 		texts[f.Name] = strings.Join(strings.Fields(string(f.Text)), " ")
 	}
 	for name, wanted := range map[string][]string{
-		"karpenter.json":         {`"kind": "NodePool"`, `"values": [ "m6i.large", "m6i.xlarge" ]`, `"values": [ "a" ]`, `"taints": [ { "effect": "NoSchedule", "key": "dedicated", "value": "db" } ]`, `"nodes": "2"`, `"disk": "ssd"`},
+		"karpenter.json":         {`"kind": "NodePool"`, `"values": [ "m6i.large", "m6i.xlarge" ]`, `"values": [ "a" ]`, `"taints": [ { "effect": "NoSchedule", "key": "dedicated", "value": "db" } ]`, `"nodes": "3"`, `"disk": "ssd"`},
 		"eksctl-nodegroups.json": {`"instanceType": "m6i.xlarge"`, `"availabilityZones": [ "a" ]`, `"desiredCapacity": 1`},
 		"nodegroups.tf.json":     {`"unnest_0_1_m6i_xlarge": {`, `"effect": "NO_SCHEDULE"`, `"subnet_ids": "${var.subnet_ids[\"a\"]}"`, `"desired_size": 1`},
 		"placement.json":         {`"a dedicated=db": [ { "model": "m6i.large"`},
@@ -105,6 +120,31 @@ func TestVMs(t *testing.T) {
 	}
 	if whole := string(VMs(today, true)[2].Text); !strings.Contains(whole, `"desiredCapacity": 3`) || strings.Contains(whole, "xlarge") {
 		t.Errorf("for whole pods: %s", whole)
+	}
+}
+
+// Labels that a tool reserves are not in its file. Those that no VM would have then are named. There
+// is room for the VMs that replace others.
+func TestLabelsOfTools(t *testing.T) {
+	pool := summary.PoolCost{Name: "b", PoolPlan: summary.PoolPlan{SplitVMs: map[string]int{"m6i.large": 21}}, Labels: map[string]string{
+		"disk": "ssd", "example.com/team": "red", "karpenter.sh/nodepool": "general", "node-role.kubernetes.io/worker": "", "kubernetes.io/hostname": "n", "eks.amazonaws.com/nodegroup": "ng-1",
+		"topology.kubernetes.io/region": "us-east-1", "node.kubernetes.io/instance-type": "m6i.large", "karpenter.sh/capacity-type": "spot", "node-restriction.kubernetes.io/x": "y", "node.kubernetes.io/mine": "z"}}
+	texts := map[string]string{}
+	for _, f := range VMs(summary.Today{Pools: []summary.PoolCost{pool}}, false) {
+		texts[f.Name] = strings.Join(strings.Fields(string(f.Text)), " ")
+	}
+	kubelet := `"labels": { "disk": "ssd", "example.com/team": "red", "node.kubernetes.io/mine": "z" }`
+	for name, wanted := range map[string][]string{
+		"karpenter.json": {`"labels": { "disk": "ssd", "example.com/team": "red", "node-restriction.kubernetes.io/x": "y", "node.kubernetes.io/mine": "z" }`, `"nodes": "24"`,
+			`"unnest.io/missing-labels": "eks.amazonaws.com/nodegroup=ng-1,karpenter.sh/nodepool=general,node-role.kubernetes.io/worker="`},
+		"eksctl-nodegroups.json": {kubelet, `"desiredCapacity": 21`, `"maxSize": 24`},
+		"nodegroups.tf.json":     {kubelet, `"max_size": 24`},
+	} {
+		for _, want := range wanted {
+			if !strings.Contains(texts[name], want) {
+				t.Errorf("%s lacks %s:\n%s", name, want, texts[name])
+			}
+		}
 	}
 }
 

@@ -24,7 +24,7 @@ var terraformEffects = map[string]string{"NoSchedule": "NO_SCHEDULE", "NoExecute
 func awsGroup(of group) fields {
 	p := of.pool
 	g := fields{"cluster_name": "${var.cluster_name}", "node_group_name": of.name, "node_role_arn": "${var.node_role_arn}", "subnet_ids": fmt.Sprintf("${var.subnet_ids[%q]}", p.Zone),
-		"instance_types": []string{of.model}, "scaling_config": fields{"desired_size": of.count, "min_size": 0, "max_size": of.count}, "labels": labels(p)}
+		"instance_types": []string{of.model}, "scaling_config": fields{"desired_size": of.count, "min_size": 0, "max_size": room(of.count)}, "labels": labels(p, allowedByKubelet)}
 	if p.Spot {
 		g["capacity_type"] = "SPOT"
 	}
@@ -36,12 +36,12 @@ func awsGroup(of group) fields {
 
 func googlePool(of group) fields {
 	p := of.pool
-	config := fields{"machine_type": of.model, "spot": p.Spot, "labels": labels(p)}
+	config := fields{"machine_type": of.model, "spot": p.Spot, "labels": labels(p, allowedByKubelet)}
 	if len(p.Taints) > 0 {
 		config["taint"] = taints(p, terraformEffects)
 	}
 	g := fields{"name": cut(of.name, 40), "cluster": "${var.cluster_name}", "location": "${var.location}", "initial_node_count": of.count,
-		"autoscaling": fields{"min_node_count": 0, "max_node_count": of.count}, "node_config": config}
+		"autoscaling": fields{"min_node_count": 0, "max_node_count": room(of.count)}, "node_config": config}
 	if p.Zone != "" {
 		g["node_locations"] = []string{p.Zone}
 	}
@@ -53,7 +53,7 @@ func azurePool(of group) fields {
 	p := of.pool
 	number := strings.Split(of.name, "-") // unnest, pool, group, model
 	g := fields{"name": cut("u"+number[1]+"x"+number[2], 12), "kubernetes_cluster_id": "${var.cluster_id}", "vm_size": of.model, "auto_scaling_enabled": true,
-		"node_count": of.count, "min_count": 0, "max_count": of.count, "node_labels": labels(p)}
+		"node_count": of.count, "min_count": 0, "max_count": room(of.count), "node_labels": labels(p, allowedByKubelet)}
 	if zone := p.Zone; zone != "" {
 		g["zones"] = []string{zone[strings.LastIndex(zone, "-")+1:]} // eastus-1 is zone 1 of eastus
 	}

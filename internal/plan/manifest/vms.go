@@ -109,24 +109,21 @@ func nodePool(name string, p summary.PoolCost, vms map[string]int) fields {
 	for _, n := range vms {
 		count += n
 	}
-	return fields{"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": fields{"name": name, "annotations": fields{"unnest.io/pool": p.Name}},
-		"spec": fields{"template": fields{"metadata": fields{"labels": labels(p)}, "spec": spec}, "limits": fields{"nodes": fmt.Sprint(count)},
+	notes := fields{"unnest.io/pool": p.Name}
+	if text := missing(p, allowedByKarpenter); text != "" {
+		notes["unnest.io/missing-labels"] = text
+	}
+	return fields{"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": fields{"name": name, "annotations": notes},
+		"spec": fields{"template": fields{"metadata": fields{"labels": labels(p, allowedByKarpenter)}, "spec": spec}, "limits": fields{"nodes": fmt.Sprint(room(count))},
 			"disruption": fields{"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "5m"}}}
 }
 
 // capacity is the label of Karpenter for VMs on demand and spot VMs.
 var capacity = map[bool]string{false: "on-demand", true: "spot"}
 
-func labels(p summary.PoolCost) map[string]string {
-	if p.Labels == nil {
-		return map[string]string{}
-	}
-	return p.Labels
-}
-
 func nodeGroup(of group) fields {
 	p := of.pool
-	g := fields{"name": of.name, "instanceType": of.model, "desiredCapacity": of.count, "minSize": 0, "maxSize": of.count, "labels": labels(p)}
+	g := fields{"name": of.name, "instanceType": of.model, "desiredCapacity": of.count, "minSize": 0, "maxSize": room(of.count), "labels": labels(p, allowedByKubelet)}
 	if p.Spot {
 		g["spot"] = true
 	}

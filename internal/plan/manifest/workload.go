@@ -64,5 +64,17 @@ func workload(pods []Pod) []byte {
 	for i, containers := range partition[most] {
 		text += entry(8, fractionOf+strconv.Itoa(i), containers)
 	}
+	if len(pods) < p.Replicas {
+		return partly(text, len(pods), p.Replicas)
+	}
+	return []byte(text)
+}
+
+// partly returns the patch as a comment: the template of a workload would split all of its pods.
+func partly(patch string, split, replicas int) []byte {
+	text := fmt.Sprintf("# Not a patch: the plan splits %d of %d pods, and a patch of the template would split all of them.\n# Make a workload of %d of them, with this template, and leave %d as they are.\n", split, replicas, split, replicas-split)
+	for line := range strings.Lines(patch) {
+		text += "# " + line
+	}
 	return []byte(text)
 }

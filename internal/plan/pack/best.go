@@ -123,7 +123,8 @@ func (p *packing) replace(old *packing, loads []load) {
 // Unsplit returns the user with pods that must not be split. Best of it is the cheapest plan
 // without Hostlo.
 func Unsplit(u cluster.User) cluster.User {
-	whole := cluster.User{Name: u.Name, Pods: slices.Clone(u.Pods)}
+	whole := u
+	whole.Pods = slices.Clone(u.Pods)
 	for i := range whole.Pods {
 		whole.Pods[i].Whole = true
 	}

@@ -85,7 +85,7 @@ func cutOneByOne(u cluster.User, plan cluster.Plan, pairs float64) float64 {
 func TestReplayAgainstPlan(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := pack.DrawCatalogue(t, 3)
-		u, _, err := pack.Fit(pack.DrawUser(t, 20), c, pack.Drop)
+		u, _, err := pack.Fit(pack.DrawTrace(t, 20), c, pack.Drop)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,7 +109,7 @@ func TestReplayIsValid(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := pack.DrawCatalogue(t, 3)
 		o := replay.Options{Options: pack.DrawOptions(t, c), Split: rapid.Bool().Draw(t, "split"), Migrations: rapid.IntRange(0, 9).Draw(t, "migrations")}
-		u, _, err := pack.Fit(pack.DrawUser(t, 40), c, pack.Drop)
+		u, _, err := pack.Fit(pack.DrawTrace(t, 40), c, pack.Drop)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,6 +3,7 @@ package pack
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"unnest/internal/plan/cluster"
 )
@@ -98,14 +99,7 @@ func (k *checker) vm(i int, vm cluster.VM) {
 		first[part.Pod] = first[part.Pod] || part.Container == 0
 		k.on[part.Pod][i] = vm.Host
 	}
-	apart := map[int32]int{} // number -> pod
-	for pod := range pods {
-		n := k.user.Pods[pod].Apart
-		if other, taken := apart[n]; taken && n > 0 {
-			k.fail("VM %d holds pods %s and %s: they must be apart", vm.ID, k.user.Pods[other].Name, k.user.Pods[pod].Name)
-		}
-		apart[n] = pod
-	}
+	k.rules(vm, pods)
 	for _, part := range vm.Parts {
 		if part.Container < 0 && part.Pod >= 0 && part.Pod < len(k.user.Pods) && len(k.user.Pods[part.Pod].Containers) > 0 && !first[part.Pod] {
 			k.fail("VM %d has the overhead of pod %s without its first container", vm.ID, k.user.Pods[part.Pod].Name)
@@ -116,6 +110,36 @@ func (k *checker) vm(i int, vm cluster.VM) {
 	}
 	if model.Pods > 0 && len(pods) > model.Pods {
 		k.fail("VM %d holds %d pods: a %s may have %d", vm.ID, len(pods), model.Name, model.Pods)
+	}
+}
+
+// rules checks what the pods on a VM demand of it.
+func (k *checker) rules(vm cluster.VM, pods map[int]bool) {
+	taken := map[int32]int64{}
+	for pod := range pods {
+		rules := k.user.Pods[pod].Rules
+		if rules == nil {
+			continue
+		}
+		for _, t := range rules.Takes {
+			taken[t.Limit] += t.Amount
+		}
+		for other := range pods {
+			has := k.user.Pods[other].Rules
+			if other == pod || has == nil {
+				continue
+			}
+			for _, n := range rules.Forbids {
+				if slices.Contains(has.Has, n) {
+					k.fail("VM %d holds pods %s and %s: they must be apart", vm.ID, k.user.Pods[other].Name, k.user.Pods[pod].Name)
+				}
+			}
+		}
+	}
+	for limit, amount := range taken {
+		if l := k.user.Limits[limit]; amount > l.Most {
+			k.fail("VM %d: its pods take %d of %s: want at most %d", vm.ID, amount, l.Name, l.Most)
+		}
 	}
 }
 

@@ -28,13 +28,18 @@ func (p *packing) packExactly(items []int32, budget *int) []load {
 	}
 	var loads []load
 	for set := sets - 1; set > 0; set ^= last[set] {
-		l := load{model: model[last[set]]}
-		for rest := last[set]; rest > 0; rest &= rest - 1 {
-			l.items = append(l.items, items[bits.TrailingZeros(uint(rest))])
-		}
+		l := load{model[last[set]], chosen(items, last[set])}
 		loads = append(loads, l)
 	}
 	return loads
+}
+
+// chosen returns the items of a set.
+func chosen(items []int32, set int) (some []int32) {
+	for ; set > 0; set &= set - 1 {
+		some = append(some, items[bits.TrailingZeros(uint(set))])
+	}
+	return some
 }
 
 // modelsOf returns for each subset of a few items the cheapest model that holds it, -1 if
@@ -52,7 +57,7 @@ func (p *packing) modelsOf(items []int32) []int {
 	clash := make([]uint, len(items)) // items that must not be with an item
 	for i, u := range items {
 		for k, v := range items {
-			if a, b := p.items[u], p.items[v]; a.apart > 0 && a.apart == b.apart && a.pod != b.pod {
+			if a, b := p.items[u], p.items[v]; a.pod != b.pod && a.rules.Clash(b.rules) {
 				clash[i] |= 1 << k
 			}
 		}
@@ -64,7 +69,7 @@ func (p *packing) modelsOf(items []int32) []int {
 		i, rest := bits.TrailingZeros(uint(set)), set&(set-1)
 		req[set] = req[rest].Add(p.items[items[i]].req)
 		pods[set] = pods[rest] | bit[i]
-		if model[rest] < 0 || clash[i]&uint(rest) != 0 {
+		if model[rest] < 0 || clash[i]&uint(rest) != 0 || len(p.user.Limits) > 0 && !p.together(chosen(items, set)) {
 			model[set] = -1 // no more than a part of it
 			continue
 		}

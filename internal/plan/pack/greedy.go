@@ -72,14 +72,15 @@ func without(rest, some []int32) []int32 {
 }
 
 type space struct {
-	free  cluster.Resources
-	slots int
-	pods  map[int32]bool // nil if there is no limit
-	apart apart
+	free   cluster.Resources
+	slots  int
+	pods   map[int32]bool // nil if there is no limit
+	guests cluster.Guests
+	limits []cluster.Limit
 }
 
 func (p *packing) space(model int) space {
-	s := space{free: p.catalogue[model].Size, slots: p.catalogue[model].Pods}
+	s := space{free: p.catalogue[model].Size, slots: p.catalogue[model].Pods, limits: p.user.Limits}
 	if s.slots > 0 {
 		s.pods = map[int32]bool{}
 	}
@@ -87,8 +88,11 @@ func (p *packing) space(model int) space {
 }
 
 func (s *space) holds(u item) bool {
-	return u.req.Fits(s.free) && (s.pods == nil || s.pods[u.pod] || len(s.pods) < s.slots) && s.apart.holds(u)
+	return u.req.Fits(s.free) && (s.pods == nil || s.pods[u.pod] || len(s.pods) < s.slots) && s.joins(u)
 }
+
+// joins reports whether the rules of the item's pod allow it on the VM.
+func (s *space) joins(u item) bool { return u.rules == nil || s.guests.Holds(u.pod, u.rules, s.limits) }
 
 // left returns how many more pods the VM may hold.
 func (s *space) left() int32 {
@@ -103,7 +107,9 @@ func (s *space) add(u item) {
 	if s.pods != nil {
 		s.pods[u.pod] = true
 	}
-	s.apart.add(u)
+	if u.rules != nil {
+		s.guests.Add(u.pod, u.rules)
+	}
 }
 
 // fillInOrder selects each item that still fits.
@@ -164,8 +170,8 @@ func (p *packing) bestFit(items []int32, model int, budget *int) []load {
 	r.reset()
 	for _, u := range items {
 		var joins func(b int) bool
-		if p.items[u].apart > 0 {
-			joins = func(b int) bool { return spaces[b].apart.holds(p.items[u]) }
+		if p.items[u].rules != nil {
+			joins = func(b int) bool { return spaces[b].joins(p.items[u]) }
 		}
 		b := r.first(p.items[u].req, joins)
 		if b < 0 {

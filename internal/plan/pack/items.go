@@ -7,7 +7,7 @@ import "unnest/internal/plan/cluster"
 type item struct {
 	pod        int32
 	overhead   bool
-	apart      int32 // of the pod
+	rules      *cluster.Rules // of the pod; nil: none
 	containers []int32
 	req        cluster.Resources
 }
@@ -24,7 +24,7 @@ type itemSet struct {
 	of    []int32 // item of each container, by start
 	start []int32 // index in of, by pod
 
-	separate bool // some pods must not share a VM
+	ruled bool // some pods have rules
 }
 
 // newItems makes items of the pods of a user.
@@ -45,7 +45,7 @@ func newItems(u cluster.User, groups Groups) *itemSet {
 		s.start = append(s.start, int32(len(s.of)))
 		s.first = append(s.first, int32(len(s.items)))
 		s.addPod(pod, group, sequence)
-		s.separate = s.separate || p.Apart != 0
+		s.ruled = s.ruled || !p.Rules.None()
 	}
 	s.first = append(s.first, int32(len(s.items)))
 	return s
@@ -55,7 +55,10 @@ func newItems(u cluster.User, groups Groups) *itemSet {
 // which is 0, 1, 2 and so on.
 func (s *itemSet) addPod(pod int, group []int, sequence []int32) {
 	p := s.user.Pods[pod]
-	from := len(s.items)
+	from, rules := len(s.items), p.Rules
+	if rules.None() {
+		rules = nil
+	}
 	known := map[int]int32{} // group -> item
 	for k, c := range p.Containers {
 		u := int32(len(s.items))
@@ -66,7 +69,7 @@ func (s *itemSet) addPod(pod int, group []int, sequence []int32) {
 			known[group[k]] = u
 		}
 		if int(u) == len(s.items) {
-			s.items = append(s.items, item{pod: int32(pod), apart: p.Apart, containers: sequence[k : k : k+1]})
+			s.items = append(s.items, item{pod: int32(pod), rules: rules, containers: sequence[k : k : k+1]})
 		}
 		i := &s.items[u]
 		i.containers = append(i.containers, int32(k))
@@ -74,7 +77,7 @@ func (s *itemSet) addPod(pod int, group []int, sequence []int32) {
 		s.of = append(s.of, u)
 	}
 	if from == len(s.items) {
-		s.items = append(s.items, item{pod: int32(pod), apart: p.Apart})
+		s.items = append(s.items, item{pod: int32(pod), rules: rules})
 	}
 	s.items[from].overhead = true
 	s.items[from].req = s.items[from].req.Add(p.Overhead)

@@ -9,7 +9,7 @@ import (
 
 // Karpenter returns the VMs that Karpenter would buy for a user's pods, after its consolidation
 // (kubernetes-sigs/karpenter, pkg/controllers/provisioning/scheduling and disruption), at prices
-// on demand and without rules but cluster.Pod.Apart. All pods must fit on a model: see Fit.
+// on demand and without rules but cluster.Pod.Rules. All pods must fit on a model: see Fit.
 //
 // Provisioning takes whole pods, the most CPU first, then the most memory. It adds each to the
 // planned VM with the fewest pods whose pods together still fit on some model, else to a new one,
@@ -56,24 +56,22 @@ type karpenter struct {
 }
 
 type karpenterVM struct {
-	model int
-	pods  []int32
-	used  cluster.Resources
-	apart apart
+	model  int
+	pods   []int32
+	used   cluster.Resources
+	guests cluster.Guests
 }
-
-func (k *karpenter) item(pod int32) item { return item{pod: pod, apart: k.user.Pods[pod].Apart} }
 
 // join adds a pod if the function returns a model for the VM with it.
 func (k *karpenter) join(vm *karpenterVM, pod int32, model func(cluster.Resources, int) int) bool {
 	k.budget--
 	used := vm.used.Add(k.user.Pods[pod].Request())
 	m := model(used, len(vm.pods)+1)
-	if m < 0 || !vm.apart.holds(k.item(pod)) {
+	if m < 0 || !vm.guests.Holds(pod, k.user.Pods[pod].Rules, k.user.Limits) {
 		return false
 	}
 	vm.model, vm.used, vm.pods = m, used, append(vm.pods, pod)
-	vm.apart.add(k.item(pod))
+	vm.guests.Add(pod, k.user.Pods[pod].Rules)
 	return true
 }
 
@@ -159,7 +157,7 @@ func (k *karpenter) without(from, to int) ([]karpenterVM, bool) {
 	}
 	others := slices.Concat(k.vms[:from], k.vms[to:])
 	for i := range others {
-		others[i].pods, others[i].apart = slices.Clip(others[i].pods), k.apartOf(others[i].pods)
+		others[i].pods, others[i].guests = slices.Clip(others[i].pods), k.guestsOf(others[i].pods)
 	}
 	for _, pod := range k.sorted(pods) {
 		if k.first(others, pod, func(vm int) func(cluster.Resources, int) int { return k.fixed(others[vm].model) }) < 0 {
@@ -173,11 +171,9 @@ func (k *karpenter) without(from, to int) ([]karpenterVM, bool) {
 	return append(others, bought...), true
 }
 
-func (k *karpenter) apartOf(pods []int32) (a apart) {
+func (k *karpenter) guestsOf(pods []int32) (g cluster.Guests) {
 	for _, pod := range pods {
-		if k.user.Pods[pod].Apart > 0 {
-			a.add(k.item(pod))
-		}
+		g.Add(pod, k.user.Pods[pod].Rules)
 	}
-	return a
+	return g
 }

@@ -31,7 +31,12 @@ func Fit(u cluster.User, c cluster.Catalogue, o Oversize) (cluster.User, []Left,
 	fit.Pods = nil
 	var left []Left
 	for _, p := range u.Pods {
+		limit := exceeded(p, u.Limits)
 		switch {
+		case limit != "" && o == Refuse:
+			return cluster.User{}, nil, fmt.Errorf("user %s: pod %s takes more than a VM has: %s", u.Name, p.Name, limit)
+		case limit != "":
+			left = append(left, Left{p.Name, "takes more than a VM has: " + limit})
 		case models.cheapest(p.Request(), 1) >= 0:
 			fit.Pods = append(fit.Pods, p)
 		case o == Refuse:
@@ -48,6 +53,19 @@ func Fit(u cluster.User, c cluster.Catalogue, o Oversize) (cluster.User, []Left,
 		}
 	}
 	return fit, left, nil
+}
+
+// exceeded returns the limit of which the pod alone takes too much; empty: none.
+func exceeded(p cluster.Pod, limits []cluster.Limit) string {
+	if p.Rules == nil {
+		return ""
+	}
+	for _, t := range p.Rules.Takes {
+		if l := limits[t.Limit]; t.Amount > l.Most {
+			return l.Name
+		}
+	}
+	return ""
 }
 
 // addable returns an error if sums of requests or prices could overflow, of which planners and
@@ -106,6 +124,7 @@ func (m modelIndex) chunks(p cluster.Pod, apart bool) ([]cluster.Pod, error) {
 	}
 	chunks = append(chunks, open)
 	for i := range chunks {
+		chunks[i].Rules = p.Rules
 		chunks[i].Name = fmt.Sprintf("%s/%d", p.Name, i)
 	}
 	relink(p.Links, chunks)

@@ -15,7 +15,7 @@ type bin struct {
 	used            cluster.Resources
 	items           []int32
 	pods            map[int32]int // number of items by pod; nil if no model limits pods
-	apart           apart
+	guests          cluster.Guests
 }
 
 // packing is a plan that changes, with the state that planners need.
@@ -164,7 +164,9 @@ func (p *packing) put(u int32, b int) {
 	if bin.pods != nil {
 		bin.pods[p.items[u].pod]++
 	}
-	bin.apart.add(p.items[u])
+	if r := p.items[u].rules; r != nil {
+		bin.guests.Add(p.items[u].pod, r)
+	}
 }
 
 func (p *packing) remove(u int32) {
@@ -178,7 +180,9 @@ func (p *packing) remove(u int32) {
 			delete(bin.pods, pod)
 		}
 	}
-	bin.apart.remove(p.items[u])
+	if r := p.items[u].rules; r != nil {
+		bin.guests.Remove(p.items[u].pod, r)
+	}
 	p.where[u] = -1
 }
 

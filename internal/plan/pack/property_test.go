@@ -253,7 +253,7 @@ func TestLiveIsValid(t *testing.T) {
 // checkPresent checks the plan of the pods that are present.
 func checkPresent(t *rapid.T, live *Live, u cluster.User, c cluster.Catalogue, present []int) {
 	index := map[int]int{} // in all pods -> among those present
-	now := cluster.User{}
+	now := cluster.User{Limits: u.Limits}
 	for i, pod := range present {
 		index[pod] = i
 		now.Pods = append(now.Pods, u.Pods[pod])

@@ -30,14 +30,15 @@ func DrawCatalogue(t *rapid.T, most int) cluster.Catalogue {
 // DrawUser returns a user of at most so many containers, some pods of which are
 // larger than any model.
 func DrawUser(t *rapid.T, containers int) cluster.User {
-	u := cluster.User{Name: "u"}
+	limit := rapid.Int64Range(2, 4).Draw(t, "limit")
+	u := cluster.User{Name: "u", Limits: []cluster.Limit{{Name: "disk", Most: limit, Legal: limit}}}
 	left := rapid.IntRange(0, containers).Draw(t, "containers")
 	for left > 0 {
 		n := min(left, rapid.IntRange(1, 5).Draw(t, "in pod"))
 		left -= n
 		p := cluster.Pod{Name: fmt.Sprint("p", len(u.Pods)), Whole: rapid.IntRange(0, 5).Draw(t, "whole") == 0}
 		if rapid.IntRange(0, 3).Draw(t, "is apart") == 0 {
-			p.Apart = rapid.Int32Range(1, 2).Draw(t, "apart")
+			p.Rules = drawRules(t)
 		}
 		if rapid.IntRange(0, 3).Draw(t, "with overhead") == 0 {
 			p.Overhead = DrawResources(t, "overhead", 0, 2)
@@ -48,6 +49,32 @@ func DrawUser(t *rapid.T, containers int) cluster.User {
 		u.Pods = append(u.Pods, p)
 	}
 	return u
+}
+
+// DrawTrace returns a user of a trace, which has no limits.
+func DrawTrace(t *rapid.T, containers int) cluster.User {
+	u := DrawUser(t, containers)
+	u.Limits = nil
+	for _, p := range u.Pods {
+		if p.Rules != nil {
+			p.Rules.Takes = nil
+		}
+	}
+	return u
+}
+
+// drawRules returns rules that are symmetric, of one side only, or about a limit.
+func drawRules(t *rapid.T) *cluster.Rules {
+	n := rapid.Int32Range(1, 2).Draw(t, "number")
+	switch rapid.SampledFrom([]string{"apart", "has", "forbids", "takes"}).Draw(t, "rule") {
+	case "has":
+		return &cluster.Rules{Has: []int32{n}}
+	case "forbids":
+		return &cluster.Rules{Forbids: []int32{n}}
+	case "takes":
+		return &cluster.Rules{Takes: []cluster.Take{{Amount: int64(n)}}}
+	}
+	return cluster.Apart(n)
 }
 
 func DrawOptions(t *rapid.T, c cluster.Catalogue) Options {

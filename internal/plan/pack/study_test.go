@@ -64,7 +64,7 @@ func TestMoreOwnersAreNeverCheaper(t *testing.T) {
 		c := pack.DrawCatalogue(t, 3)
 		u := pack.DrawUser(t, 13)
 		cost := func(pods []cluster.Pod) int64 {
-			s, low, err := study.Of(cluster.User{Name: "u", Pods: pods}, c, pack.Options{})
+			s, low, err := study.Of(cluster.User{Name: "u", Pods: pods, Limits: u.Limits}, c, pack.Options{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -15,7 +15,7 @@ func Sized(sized cluster.User, c cluster.Catalogue, o pack.Options, before pack.
 	}
 	var starts []cluster.Plan
 	for _, plan := range append(now, before.Whole.Plan) {
-		if pack.Holds(sized, c, plan) {
+		if pack.Holds(sized, c, plan) && sized.Within(plan) {
 			starts = append(starts, plan)
 		}
 	}

@@ -5,6 +5,7 @@ package study
 
 import (
 	"fmt"
+	"slices"
 
 	"unnest/internal/plan/bound"
 	"unnest/internal/plan/cluster"
@@ -13,8 +14,60 @@ import (
 
 // Of compares the plans of a user: see pack.Compare. It returns a lower bound of the cost of
 // every plan too. Whole and Best are the cheapest of what pack finds and of the patterns of
-// their bounds.
+// their bounds. They keep the user's spreads: see raised.
 func Of(u cluster.User, c cluster.Catalogue, o pack.Options, now ...cluster.Plan) (pack.Comparison, int64, error) {
+	s, low, err := strict(u, c, o, now...)
+	for _, limits := range raised(u.Limits) {
+		if err != nil || s.Best.Cost <= low && s.Whole.Cost <= low {
+			break
+		}
+		more := s.User
+		more.Limits = limits
+		whole := pack.Unsplit(more)
+		found, err := pack.Best(whole, c, o)
+		if err != nil {
+			return s, low, err
+		}
+		if found, _, err = closer(whole, c, o, bound.Options{Whole: true, Columns: true}, found); err != nil {
+			return s, low, err
+		}
+		if found.Cost < s.Whole.Cost && more.Keeps(found.Plan) {
+			s.Whole = found
+		}
+		if s.Whole.Cost < s.Best.Cost {
+			s.Best = s.Whole
+		}
+	}
+	return s, low, err
+}
+
+// raised returns limits that allow more of each spread on a VM, the most first. A plan within them
+// is legal only if it keeps the spreads, which planners do not try to. The strict limits allow as
+// many as are legal whatever is on other VMs.
+func raised(limits []cluster.Limit) (all [][]cluster.Limit) {
+	most := int64(0)
+	for _, l := range limits {
+		if l.Skew > 0 && l.Nodes == nil {
+			most = max(most, l.Legal-l.Most)
+		}
+	}
+	for by := min(most, mostRaised); by > 0; by /= 2 {
+		more := slices.Clone(limits)
+		for i := range more {
+			if l := &more[i]; l.Skew > 0 && l.Nodes == nil {
+				l.Most = min(l.Most+by, l.Legal)
+			}
+		}
+		all = append(all, more)
+	}
+	return all
+}
+
+// mostRaised is how many more pods of a spread a VM may have than the skew.
+const mostRaised = 64
+
+// strict compares the plans within the user's limits.
+func strict(u cluster.User, c cluster.Catalogue, o pack.Options, now ...cluster.Plan) (pack.Comparison, int64, error) {
 	quick := o
 	quick.Quick = true // closer searches on where that is worth it
 	s, err := pack.Compare(u, c, quick, now...)
@@ -64,7 +117,7 @@ func unbundled(u cluster.User, c cluster.Catalogue, o pack.Options, known int64)
 // closer searches on from a plan until it costs the bound, which it returns too. It starts from
 // that plan and from one made of the patterns of the bound.
 func closer(u cluster.User, c cluster.Catalogue, o pack.Options, limits bound.Options, found pack.Outcome) (pack.Outcome, int64, error) {
-	if found.Optimal {
+	if found.Optimal && !u.Loose() {
 		return found, found.Cost, nil
 	}
 	limits.Known = found.Cost

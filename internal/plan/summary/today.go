@@ -16,7 +16,7 @@ type Today struct {
 	Bound      Dollars    `json:"bound"`            // no plan that keeps the rules costs less
 	PodsSplit  int        `json:"pods_split"`
 	Sized      *SizedSum  `json:"right_sized,omitempty"` // with requests by use; nil: the use is unknown
-	Steps      []NextStep `json:"steps"`                 // those that save most first, splits after packing
+	Steps      []NextStep `json:"steps"`                 // those that save most for each moved pod first, splits after packing
 	Pools      []PoolCost `json:"pools"`
 	Stay       []Stay     `json:"nodes_that_stay"`
 	Rules      []Rule     `json:"rules"`
@@ -51,10 +51,11 @@ type PoolCost struct {
 
 	Zone       string            `json:"zone,omitempty"`
 	Spot       bool              `json:"spot,omitempty"`
-	Labels     map[string]string `json:"labels,omitempty"`    // of nodes, by which pods select
-	Taints     []string          `json:"taints,omitempty"`    // KEY=VALUE:EFFECT
-	Stays      string            `json:"stays,omitempty"`     // why it is not planned
-	SizedStays string            `json:"not_sized,omitempty"` // why its requests stay
+	Labels     map[string]string `json:"labels,omitempty"`     // of nodes, by which pods select
+	Taints     []string          `json:"taints,omitempty"`     // KEY=VALUE:EFFECT
+	Moves      int               `json:"pods_moved,omitempty"` // to other VMs, if whole pods are packed
+	Stays      string            `json:"stays,omitempty"`      // why it is not planned
+	SizedStays string            `json:"not_sized,omitempty"`  // why its requests stay
 }
 
 // PoolPlan is the VMs that a pool could have.
@@ -112,7 +113,12 @@ type NextStep struct {
 	From      map[string]int `json:"from"` // VMs by model
 	To        map[string]int `json:"to"`
 	PodsSplit int            `json:"pods_split,omitempty"`
+	Moves     int            `json:"pods_moved,omitempty"` // to other VMs; 0: unknown, or none
+	Cost      Dollars        `json:"pay_after"`            // for the cluster, after this step and those before it
 }
+
+// perMove is what a step saves for each pod that it moves.
+func (s NextStep) perMove() float64 { return float64(s.Saves) / float64(max(1, s.Moves)) }
 
 // The actions of steps.
 const (
@@ -131,20 +137,27 @@ func (t *Today) Add() {
 		t.Now, t.Packed, t.Split, t.Bound = t.Now+p.Now, t.Packed+p.Packed, t.Split+p.Split, t.Bound+p.Bound
 		t.PodsSplit += p.PodsSplit
 		if p.Packed < p.Now {
-			packs = append(packs, NextStep{Pool: p.Name, Action: StepPack, Saves: p.Now - p.Packed, From: p.Nodes, To: p.PackedVMs})
+			packs = append(packs, NextStep{Pool: p.Name, Action: StepPack, Saves: p.Now - p.Packed, From: p.Nodes, To: p.PackedVMs, Moves: p.Moves})
 		}
 		last := p.Final()
 		if p.Sized != nil && last.Packed != p.Packed {
 			sizes = append(sizes, NextStep{Pool: p.Name, Action: StepSize, Saves: p.Packed - last.Packed, From: p.PackedVMs, To: last.PackedVMs})
 		}
 		if last.Split < last.Packed {
-			splits = append(splits, NextStep{p.Name, StepSplit, last.Packed - last.Split, last.PackedVMs, last.SplitVMs, last.PodsSplit})
+			splits = append(splits, NextStep{Pool: p.Name, Action: StepSplit, Saves: last.Packed - last.Split, From: last.PackedVMs, To: last.SplitVMs, PodsSplit: last.PodsSplit})
 		}
 	}
 	t.addSized()
 	for _, steps := range [][]NextStep{packs, sizes, splits} {
-		slices.SortStableFunc(steps, func(a, b NextStep) int { return cmp.Compare(b.Saves, a.Saves) })
+		slices.SortStableFunc(steps, func(a, b NextStep) int {
+			return cmp.Or(cmp.Compare(b.perMove(), a.perMove()), cmp.Compare(b.Saves, a.Saves))
+		})
 		t.Steps = append(t.Steps, steps...)
+	}
+	cost := t.Now
+	for i := range t.Steps {
+		cost -= t.Steps[i].Saves
+		t.Steps[i].Cost = cost
 	}
 }
 

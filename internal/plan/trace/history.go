@@ -47,7 +47,7 @@ func ReadHistory(ctx context.Context, format string, paths []string, o Options) 
 		rep.Remarks = append(rep.Remarks, fmt.Sprintf("The last event is at %v, before the end of the period, %v (--at): what had not ended by then is priced until the end.", last, h.time(h.to)))
 	}
 	if len(histories) == 0 {
-		return nil, Period{}, rep, rep.nothing(paths)
+		return nil, Period{}, rep, rep.nothing(paths, &o)
 	}
 	for _, u := range histories {
 		rep.Users++
@@ -133,7 +133,7 @@ func (h *history) start(e *record) error {
 	return nil
 }
 
-func (t *taskStay) grow(q request) { t.Resources = larger(t.Resources, q.Resources) }
+func (t *taskStay) grow(q request) { t.Resources = t.Resources.Max(q.Resources) }
 
 func (h *history) end(e *record) {
 	s := h.pods[e.task[0]]

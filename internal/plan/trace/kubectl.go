@@ -1,24 +1,29 @@
 package trace
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
+	"strings"
 
 	"unnest/internal/plan/cluster"
+	"unnest/internal/plan/kubernetes"
 )
 
 // fixKubectl ends the errors about a file of the wrong form.
 const fixKubectl = "make it with kubectl get pods -A -o json"
 
-// readKubectl reads the output of "kubectl get pods -A -o json", of "kubectl get all", or of
+// readKubectl reads the output of "kubectl get nodes,pods -A -o json", of "kubectl get all", or of
 // one object. The user is the cluster, the namespace, or the value of a label: see
-// Options.Owner. Completed pods are left out; pods that wait to be scheduled are kept. A pod
-// requests what Kubernetes schedules by: see convert. A row is a pod or another object.
+// Options.Owner. Completed pods are left out; pods that wait to be scheduled are kept. Package
+// kubernetes says what pods request and demand. A row is a pod or another object.
 func readKubectl(ctx context.Context, paths []string, o *Options, rep *Report) ([]cluster.User, error) {
-	t := &kubectlDump{o: o, rep: rep, seen: map[podName]seenPod{}, daemons: map[podName]*daemon{}}
+	t := &kubectlDump{o: o, rep: rep, dump: kubernetes.NewDump(), seen: map[string]seenPod{}, daemons: map[string]seenPod{}}
 	users, err := gather(paths, o, rep, func(path string, g *grouping) error {
 		t.path, t.items, t.g = path, 0, g
 		return t.read(ctx)
@@ -31,13 +36,14 @@ func readKubectl(ctx context.Context, paths []string, o *Options, rep *Report) (
 
 type kubectlDump struct {
 	path    string
-	items   int // of the file
+	items   int               // of the file
+	pending []json.RawMessage // items of the list that do not name their kind
 	g       *grouping
 	o       *Options
 	rep     *Report
-	seen    map[podName]seenPod
-	daemons map[podName]*daemon
-	rules   rules
+	dump    *kubernetes.Dump
+	seen    map[string]seenPod // by NAMESPACE/NAME
+	daemons map[string]seenPod // of each DaemonSet
 }
 
 func (t *kubectlDump) read(ctx context.Context) error {
@@ -85,6 +91,7 @@ func (t *kubectlDump) document(ctx context.Context, d *json.Decoder) (bool, erro
 	}
 	is := false
 	object := map[string]json.RawMessage{} // unless it is a list
+	t.pending = nil
 	for d.More() {
 		key, err := d.Token()
 		if err != nil {
@@ -92,7 +99,7 @@ func (t *kubectlDump) document(ctx context.Context, d *json.Decoder) (bool, erro
 		}
 		if key == "items" {
 			is = true
-			err = t.list(ctx, d)
+			err = t.list(ctx, d, text(object["kind"]))
 		} else {
 			var value json.RawMessage
 			err = d.Decode(&value)
@@ -102,15 +109,50 @@ func (t *kubectlDump) document(ctx context.Context, d *json.Decoder) (bool, erro
 			return is, noEOF(err)
 		}
 	}
-	if _, err = d.Token(); err != nil || is || object["metadata"] == nil || object["kind"] == nil {
+	if _, err = d.Token(); err != nil {
 		return is, noEOF(err)
+	}
+	switch {
+	case is:
+		for _, raw := range t.pending {
+			if err := t.item(raw, cmp.Or(text(object["kind"]), "List")); err != nil {
+				return true, err
+			}
+		}
+		return true, nil
+	case object["metadata"] == nil && object["spec"] == nil:
+		return false, nil
+	case object["kind"] == nil:
+		return false, errors.New("an object has no kind, so it is not known what it is: add kind, or make the file with kubectl get -o json")
 	}
 	raw, err := json.Marshal(object)
 	if err != nil {
 		return false, err
 	}
 	t.items++
-	return true, t.item(raw)
+	return true, t.item(raw, "")
+}
+
+// text returns a JSON text, empty if there is none.
+func text(raw json.RawMessage) (s string) {
+	_ = json.Unmarshal(raw, &s) // another type is no kind
+	return s
+}
+
+// itemKind returns the kind of the items of a list that do not name theirs, as API servers send
+// them; empty: unknown.
+func itemKind(list string, raw []byte) string {
+	if kind := strings.TrimSuffix(list, "List"); kind != "" {
+		return kind
+	}
+	var shape struct {
+		Spec   struct{ Containers json.RawMessage }
+		Status struct{ Allocatable, Capacity json.RawMessage }
+	}
+	if json.Unmarshal(raw, &shape) == nil && shape.Spec.Containers == nil && (shape.Status.Allocatable != nil || shape.Status.Capacity != nil) {
+		return "Node"
+	}
+	return ""
 }
 
 // noEOF turns io.EOF, within a document, into io.ErrUnexpectedEOF.
@@ -121,8 +163,13 @@ func noEOF(err error) error {
 	return err
 }
 
-func (t *kubectlDump) list(ctx context.Context, d *json.Decoder) error {
-	if start, err := d.Token(); err != nil || start != json.Delim('[') {
+// list reads items. Without the kind of the list, which may follow, those that do not name theirs
+// wait for it.
+func (t *kubectlDump) list(ctx context.Context, d *json.Decoder, kind string) error {
+	switch start, err := d.Token(); {
+	case err == nil && start == nil:
+		return nil // "items": null is empty
+	case err != nil || start != json.Delim('['):
 		return errors.Join(err, errors.New("items is not a list: "+fixKubectl))
 	}
 	for d.More() {
@@ -134,7 +181,7 @@ func (t *kubectlDump) list(ctx context.Context, d *json.Decoder) error {
 			return err
 		}
 		t.items++
-		if err := t.item(raw); err != nil {
+		if err := t.item(raw, kind); err != nil {
 			return err
 		}
 	}
@@ -142,23 +189,42 @@ func (t *kubectlDump) list(ctx context.Context, d *json.Decoder) error {
 	return err
 }
 
-// item reads one object.
-func (t *kubectlDump) item(raw []byte) error {
+// item reads one object. list is the kind of its list, for objects without one.
+func (t *kubectlDump) item(raw []byte, list string) error {
 	var of struct {
 		Kind string `json:"kind"`
 	}
 	if err := json.Unmarshal(raw, &of); err != nil {
 		return t.broken(err)
 	}
-	switch of.Kind {
-	case "", "Pod":
+	if of.Kind == "" && list == "" {
+		t.pending = append(t.pending, raw)
+		return nil
+	}
+	var err error
+	why := OtherKind
+	switch cmp.Or(of.Kind, itemKind(list, raw), "Pod") {
+	case "Pod":
 		return t.pod(raw)
 	case "Node":
-		return t.node(raw)
+		var again bool
+		why = Node
+		if again, err = t.dump.Node(raw); again {
+			why = Repeated
+		}
 	case "PodDisruptionBudget":
-		return t.budget(raw)
+		why, err = Budget, t.dump.Budget(raw)
+	case "PersistentVolume":
+		err = t.dump.Volume(raw)
+	case "CSINode":
+		err = t.dump.CSINode(raw)
+	case "Namespace":
+		err = t.dump.Namespace(raw)
 	}
-	t.rep.add(request{why: OtherKind})
+	if err != nil {
+		return t.broken(err)
+	}
+	t.rep.add(request{why: why})
 	return nil
 }
 
@@ -166,12 +232,11 @@ func (t *kubectlDump) broken(err error) error {
 	return t.rep.broken(Broken{display(t.path), "item", t.items, err}, t.o)
 }
 
+// outcomes are the reasons for which pods are not planned.
+var outcomes = map[kubernetes.Outcome]Reason{kubernetes.Negative: Negative, kubernetes.Beyond: Beyond, kubernetes.Finished: Finished, kubernetes.Terminating: Terminating, kubernetes.OfDaemonSet: Daemon, kubernetes.Extended: Extended}
+
 func (t *kubectlDump) pod(raw []byte) error {
-	p := &podKubectl{}
-	err := json.Unmarshal(raw, p)
-	if err == nil && (p.Metadata.Name == "" || len(p.Spec.Containers) == 0) {
-		err = fmt.Errorf("pod %q has no name or no containers", p.Metadata.Name)
-	}
+	p, err := kubernetes.ParsePod(raw)
 	if err != nil {
 		return t.broken(err)
 	}
@@ -179,56 +244,118 @@ func (t *kubectlDump) pod(raw []byte) error {
 	if err != nil {
 		return fatal{err}
 	}
-	pod, why := p.convert()
 	if t.o.Links {
-		if pod.Links, err = annotatedLinks(pod, p.Metadata.Notes[LinksAnnotation]); err != nil {
+		if p.Links, err = p.AnnotatedLinks(); err != nil {
 			return t.broken(err)
 		}
 	}
 	user, name := t.owner(p)
+	why := outcomes[p.Outcome]
+	if !again && why != Finished && why != Terminating {
+		t.dump.Count(p)
+	}
 	switch {
 	case again:
 		why = Repeated
-	case p.Status.Phase == "Succeeded" || p.Status.Phase == "Failed":
-		why = Finished
-	case p.Metadata.Deletion != "":
-		why = Terminating
-	case why == kept && p.daemonSet() != "":
-		why = Daemon
-		err = t.daemon(p, pod.Request())
+	case why == Daemon:
+		err = t.daemon(p)
+	case why == Finished || why == Terminating:
 	case user == "":
 		why = NoOwner
-	case why == kept && t.rep.asks.add(p):
-		why = Extended
-		t.rep.Bound = append(t.rep.Bound, p.Spec.NodeName)
+	case why == Extended:
+		t.rep.asks.add(p)
+		t.rep.Bound = append(t.rep.Bound, p.Origin.Node)
 	}
 	if err != nil {
 		return fatal{err}
 	}
-	if !t.rep.add(request{pod.Request(), why}) {
+	if !t.rep.add(request{p.Request(), why}) {
 		return nil
 	}
-	if pod.Request() == (cluster.Resources{}) {
+	if p.Request() == (cluster.Resources{}) {
 		t.rep.notes[BestEffort]++
 	}
-	if err := t.g.room(int64(len(pod.Containers))); err != nil {
+	if err := t.g.room(int64(len(p.Containers))); err != nil {
 		return err
 	}
-	t.rules.add(p, &pod)
-	pod.Name = name
-	*t.g.user(user).pod(name) = pod
+	t.dump.Plan(p)
+	p.Name = name
+	*t.g.user(user).pod(name) = p.Pod
 	return nil
 }
 
 // owner returns the user of a pod, empty if it is unknown, and the name of the pod within the
 // user.
-func (t *kubectlDump) owner(p *podKubectl) (user, pod string) {
-	name := p.Metadata.Namespace + "/" + p.Metadata.Name
+func (t *kubectlDump) owner(p *kubernetes.Pod) (user, pod string) {
+	o := p.Origin
+	name := o.Namespace + "/" + o.Name
 	switch {
 	case t.o.OneOwner:
 		return WholeCluster, name
 	case t.o.OwnerLabel != "":
-		return p.Metadata.Labels[t.o.OwnerLabel], name
+		return p.Object.Labels[t.o.OwnerLabel], name
 	}
-	return p.Metadata.Namespace, p.Metadata.Name
+	return o.Namespace, o.Name
+}
+
+type seenPod struct{ file, uid string }
+
+// again reports whether the same pod was read before. Another pod of its name is an error,
+// because the dumps are of two clusters.
+func (t *kubectlDump) again(p *kubernetes.Pod) (bool, error) {
+	name := p.Object.Namespace + "/" + p.Object.Name
+	uid := string(p.Object.UID)
+	before, known := t.seen[name]
+	if !known {
+		t.seen[name] = seenPod{t.path, uid}
+		return false, nil
+	}
+	if uid != "" && uid == before.uid {
+		return true, nil
+	}
+	return false, t.twoClusters("pod", name, before.file)
+}
+
+func (t *kubectlDump) twoClusters(kind, name, before string) error {
+	return fmt.Errorf("%s and %s have different objects of the same name, %s %s: they are dumps of two clusters, or of two times; plan them one by one",
+		display(before), display(t.path), kind, name)
+}
+
+// daemon adds a pod to its DaemonSet.
+func (t *kubectlDump) daemon(p *kubernetes.Pod) error {
+	name, uid := p.Object.Namespace+"/"+p.DaemonSet(), p.OwnerUID("DaemonSet")
+	if before, known := t.daemons[name]; known && before.uid != uid {
+		return t.twoClusters("DaemonSet", name, before.file)
+	}
+	t.daemons[name] = seenPod{t.path, uid}
+	t.dump.Daemon(p)
+	return nil
+}
+
+// finish gives all users what runs on every VM, and says what the figures leave out.
+func (t *kubectlDump) finish(users []cluster.User) []cluster.User {
+	f := t.dump.Finish()
+	t.rep.Nodes, t.rep.DaemonSets, t.rep.Rules, t.rep.Selectors, t.rep.Limits = t.dump.Nodes, f.DaemonSets, f.Rules, f.Selectors, f.Limits
+	for i := range users {
+		users[i].PerVM, users[i].Limits = f.PerVM, f.Limits
+	}
+	t.rep.Remarks = append(t.rep.Remarks, t.rep.asks.remarks()...)
+	return users
+}
+
+// extended counts the pods that request what no VM model has.
+type extended map[string]int
+
+func (e *extended) add(p *kubernetes.Pod) {
+	if *e == nil {
+		*e = extended{}
+	}
+	(*e)[strings.Join(p.Extended(), " and ")]++
+}
+
+func (e extended) remarks() (all []string) {
+	for _, names := range slices.Sorted(maps.Keys(e)) {
+		all = append(all, fmt.Sprintf("Left out: %d pods that request %s, which the catalogue's VMs do not have.", e[names], names))
+	}
+	return all
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"unnest/internal/plan/cluster"
+	"unnest/internal/plan/kubernetes"
 )
 
 // podJSON is a pod with one container of 1 vCPU and 1 GiB, with more fields of its metadata and
@@ -58,7 +59,23 @@ func TestKubectlForms(t *testing.T) {
 		}
 		addsUp(t, rep)
 	}
+	node := `{"metadata":{"name":"n"},"spec":{},"status":{"capacity":{"cpu":"2","memory":"4Gi"}}}`
+	bare := strings.Replace(web, `"kind":"Pod",`, "", 1)
+	for _, text := range []string{ // as API servers return them, in any order of the keys
+		`{"kind":"NodeList","items":[` + node + `]}{"kind":"PodList","items":[` + bare + `]}`,
+		`{"items":[` + node + `],"kind":"NodeList"}{"items":[` + bare + `],"kind":"PodList"}`,
+		`{"kind":"List","items":[` + node + `,` + bare + `]}`,
+		`{"items":[` + node + `,` + bare + `]}`,
+	} {
+		users, rep, err := readText(t, text, Options{})
+		if err != nil || show(users) != onePod || len(rep.Nodes) != 1 || rep.Nodes[0].Capacity.CPU != 2*cluster.VCPU {
+			t.Errorf("%s: got %q, nodes %+v, %v", text, show(users), rep.Nodes, err)
+		}
+		addsUp(t, rep)
+	}
 	for _, c := range []struct{ text, want string }{
+		{`{"kind":"PodList","apiVersion":"v1","metadata":{},"items":null}`, "the list of pods is empty"},
+		{bare, "an object has no kind, so it is not known what it is: add kind"},
 		{"", "standard input: has no list of pods"},
 		{"\ufeff", "standard input: has no list of pods"},
 		{`{"kind":"Service","metadata":{"name":"s"}}`, "standard input: has 1 objects and no pod: make it with kubectl get pods"},
@@ -272,7 +289,7 @@ func TestReadOnce(t *testing.T) {
 // A generated cluster has nodes, and rules of each kind.
 func TestKubectlCluster(t *testing.T) {
 	var text strings.Builder
-	if err := (SyntheticCluster{Seed: 1}).WriteDump(&text); err != nil {
+	if err := (kubernetes.SyntheticCluster{Seed: 1}).WriteDump(&text); err != nil {
 		t.Fatal(err)
 	}
 	users, rep, err := readText(t, text.String(), Options{OneOwner: true})
@@ -294,15 +311,15 @@ func TestKubectlCluster(t *testing.T) {
 			t.Errorf("rule %+v has no pods", r)
 		}
 	}
-	if diff := cmp.Diff(map[cluster.Honoured]int{cluster.ByPool: 5, cluster.ByVM: 1, cluster.Later: 3, cluster.Moot: 1}, how); diff != "" {
+	if diff := cmp.Diff(map[cluster.Honoured]int{cluster.ByPool: 5, cluster.ByVM: 1, cluster.Stricter: 1, cluster.Later: 3, cluster.Moot: 1}, how); diff != "" {
 		t.Errorf("rules (-want +got):\n%s: %+v", diff, rep.Rules)
 	}
-	if diff := cmp.Diff([]string{"kubernetes.io/arch", "workload"}, rep.Selectors); diff != "" {
+	if diff := cmp.Diff([]string{"kubernetes.io/arch", "topology.kubernetes.io/zone", "workload"}, rep.Selectors); diff != "" {
 		t.Errorf("selectors (-want +got):\n%s", diff)
 	}
 	apart := 0
 	for _, p := range users[0].Pods {
-		if p.Apart > 0 {
+		if !p.Rules.None() {
 			apart++
 		}
 		if p.Origin.Node == "" || p.Origin.Namespace == "" || p.Origin.Workload == "" || p.Name != p.Origin.Namespace+"/"+p.Origin.Name {
@@ -326,29 +343,32 @@ func TestKubectlRules(t *testing.T) {
 	for _, c := range []struct {
 		metadata, spec string
 		how            cluster.Honoured
-		apart, pinned  bool
+		apart, pinned  bool // apart: the pod has rules
+		oneSided       bool
 	}{
-		{labels, term("podAntiAffinity", "kubernetes.io/hostname", "web"), cluster.ByVM, true, false},
-		{labels, term("podAntiAffinity", "kubernetes.io/hostname", "db"), cluster.Not, false, false},
-		{labels, term("podAntiAffinity", "topology.kubernetes.io/zone", "web"), cluster.ByPool, false, false},
-		{labels, term("podAffinity", "kubernetes.io/hostname", "db"), cluster.Not, false, false},
-		{labels, term("podAffinity", "topology.kubernetes.io/zone", "db"), cluster.ByPool, false, false},
-		{labels, spread("kubernetes.io/hostname", "1", "DoNotSchedule"), cluster.ByVM, true, false},
-		{labels, spread("kubernetes.io/hostname", "2", "DoNotSchedule"), cluster.Not, false, false},
-		{labels, spread("kubernetes.io/hostname", "1", "ScheduleAnyway"), cluster.Not, false, false},
-		{labels, spread("topology.kubernetes.io/zone", "1", "DoNotSchedule"), cluster.ByPool, false, false},
-		{"", `,"nodeSelector":{"kubernetes.io/hostname":"a"}`, cluster.ByPool, false, true},
-		{"", `,"affinity":{"nodeAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[{}]}}`, cluster.Not, false, false},
-		{"", `,"priority":7`, cluster.Moot, false, false},
-		{`,"annotations":{"karpenter.sh/do-not-disrupt":"true"}`, "", cluster.Later, false, false},
+		{labels, term("podAntiAffinity", "kubernetes.io/hostname", "web"), cluster.ByVM, true, false, false},
+		{labels, term("podAntiAffinity", "kubernetes.io/hostname", "db"), cluster.ByVM, true, false, true},
+		{labels, term("podAntiAffinity", "topology.kubernetes.io/zone", "web"), cluster.ByPool, false, false, false},
+		{labels, term("podAffinity", "kubernetes.io/hostname", "db"), cluster.Not, false, false, false},
+		{labels, term("podAffinity", "topology.kubernetes.io/zone", "db"), cluster.ByPool, false, false, false},
+		{labels, spread("kubernetes.io/hostname", "1", "DoNotSchedule"), cluster.Stricter, true, false, false},
+		{labels, spread("kubernetes.io/hostname", "2", "DoNotSchedule"), cluster.Stricter, true, false, false},
+		{labels, spread("kubernetes.io/hostname", "1", "ScheduleAnyway"), cluster.Ignored, false, false, false},
+		{labels, spread("topology.kubernetes.io/zone", "1", "DoNotSchedule"), cluster.ByPool, false, false, false},
+		{"", `,"nodeSelector":{"kubernetes.io/hostname":"a"}`, cluster.ByPool, false, true, false},
+		{"", `,"affinity":{"nodeAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[{}]}}`, cluster.Ignored, false, false, false},
+		{"", `,"priority":7`, cluster.Moot, false, false, false},
+		{"", `,"schedulerName":"fast"`, cluster.Not, false, false, false},
+		{"", `,"schedulingDream":{"near":"db"}`, cluster.Not, false, false, false},
+		{`,"annotations":{"karpenter.sh/do-not-disrupt":"true"}`, "", cluster.Later, false, false, false},
 	} {
 		users, rep, err := readText(t, listJSON(podJSON("a", c.metadata, c.spec), podJSON("b", c.metadata, c.spec)), Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		p := users[0].Pods[1]
-		if len(rep.Rules) != 1 || rep.Rules[0].How != c.how || rep.Rules[0].Pods != 2 || (p.Apart > 0) != c.apart || p.Apart != users[0].Pods[0].Apart || p.Origin.Pinned != c.pinned {
-			t.Errorf("%s %s: rules %+v, pod apart %d, pinned %v; want %+v", c.metadata, c.spec, rep.Rules, p.Apart, p.Origin.Pinned, c)
+		if len(rep.Rules) != 1 || rep.Rules[0].How != c.how || rep.Rules[0].Pods != 2 || p.Rules.None() == c.apart || p.Rules.Clash(users[0].Pods[0].Rules) != (c.how == cluster.ByVM && c.apart && !c.oneSided) || p.Origin.Pinned != c.pinned || (p.Origin.Held != "") != (c.how == cluster.Not) {
+			t.Errorf("%s %s: rules %+v, of the pod %+v, origin %+v; want %+v", c.metadata, c.spec, rep.Rules, p.Rules, p.Origin, c)
 		}
 	}
 }

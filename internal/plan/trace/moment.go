@@ -13,6 +13,17 @@ func (o *Options) saw(t, unit int64) {
 	}
 	for last := o.latest.Load(); t*unit > last && !o.latest.CompareAndSwap(last, t*unit); last = o.latest.Load() {
 	}
+	for first := o.earliest.Load(); t*unit < first && !o.earliest.CompareAndSwap(first, t*unit); first = o.earliest.Load() {
+	}
+}
+
+// otherTimes says which times were read, if some were and the period has none of them.
+func (o *Options) otherTimes() string {
+	first, last := o.earliest.Load(), o.latest.Load()
+	if first > last || first <= int64(o.Period.To) && last >= int64(o.Period.From) {
+		return ""
+	}
+	return fmt.Sprintf("the times that were read are from %v to %v: name one with --at, such as --at %v", time.Duration(first), time.Duration(last), time.Duration(first))
 }
 
 // timeRemarks says which moment the users are of, if that is not plain from the period that

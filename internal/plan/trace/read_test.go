@@ -463,3 +463,14 @@ func TestCancelStdin(t *testing.T) {
 		}
 	}
 }
+
+// A trace without anything in the period names its times. Names of files keep their dashes.
+func TestTimesOutsideThePeriod(t *testing.T) {
+	jobs := read(t, "testdata/google2011/job_events/part-00000-of-00001.csv")
+	event := func(at string) string { return at + ",2,100,0,11,0,ann=,3,9,0.125,0.0625,0.0003,0\n" }
+	dir := write(t, map[string]string{"task_events/part-00001-of-00500.csv": event("600000000") + event("900000000"), "job_events/part.csv": jobs})
+	_, _, err := Read(t.Context(), "google2011", []string{dir + "/task_events/part-00001-of-00500.csv"}, Options{})
+	if err == nil || !strings.Contains(err.Error(), "/part-00001-of-00500.csv: all rows come after the period: the times that were read are from 10m0s to 10m0s: name one with --at, such as --at 10m0s") {
+		t.Errorf("error %v", err)
+	}
+}

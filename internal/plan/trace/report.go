@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -27,6 +28,7 @@ type Report struct {
 	Bound      []string            // nodes of pods that are Extended
 	Selectors  []string            // labels of nodes that pods select by
 	Rules      []cluster.Rule      // about the places of pods
+	Limits     []cluster.Limit     // of which pods of a kubectl dump take
 	Users      int
 	Pods       int
 	Containers int
@@ -117,9 +119,16 @@ var reasonText = [reasons]string{
 func (r Reason) String() string { return reasonText[r] }
 
 // nothing returns the error for a trace without pods to plan.
-func (r *Report) nothing(paths []string) error {
-	input := strings.ReplaceAll(strings.Join(paths, ", "), stdinPath, stdinName)
+func (r *Report) nothing(paths []string, o *Options) error {
+	var names []string
+	for _, path := range paths {
+		names = append(names, display(path))
+	}
+	input := strings.Join(names, ", ")
+	times := o.otherTimes()
 	switch {
+	case r.Rows == 0 && times != "":
+		return fmt.Errorf("%s: all rows come after the period: %s", input, times)
 	case r.Rows == 0 && r.Format == "kubectl":
 		return fmt.Errorf("%s: the list of pods is empty: make it with kubectl get pods -A -o json, by a user who may list all namespaces", input)
 	case r.Rows == 0:
@@ -140,7 +149,7 @@ func (r *Report) nothing(paths []string) error {
 	if r.Broken > 0 {
 		why = append(why, fmt.Sprintf("%d broken, the first %s", r.Broken, r.Examples[0]))
 	}
-	return fmt.Errorf("%s: no pod is left of %d rows (%s): choose another period or another file", input, r.Rows, strings.Join(why, "; "))
+	return fmt.Errorf("%s: no pod is left of %d rows (%s): %s", input, r.Rows, strings.Join(why, "; "), cmp.Or(times, "choose another period or another file"))
 }
 
 // complete turns counters into lists, and counts the result.

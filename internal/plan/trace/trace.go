@@ -64,7 +64,8 @@ type Options struct {
 	// Stdin is read for the path "-".
 	Stdin io.Reader
 
-	latest *atomic.Int64 // time in the trace, in ns; the least: none was seen
+	// Times in the trace, in ns; the greatest and the least: none was seen.
+	earliest, latest *atomic.Int64
 }
 
 // Period is a span of trace time with both ends included, or an instant where they are
@@ -130,7 +131,7 @@ func Read(ctx context.Context, format string, paths []string, o Options) ([]clus
 	rep.complete(users)
 	rep.Remarks = append(rep.Remarks, o.timeRemarks(format, c.timed(), chosen)...)
 	if err == nil && len(users) == 0 {
-		err = rep.nothing(paths)
+		err = rep.nothing(paths, &o)
 	}
 	if err != nil {
 		return nil, rep, err
@@ -189,7 +190,8 @@ func (o *Options) complete(c *Columns) error {
 	o.MaxBroken = cmp.Or(o.MaxBroken, 100)
 	o.MaxBrokenShare = cmp.Or(o.MaxBrokenShare, 1e-3)
 	o.MaxContainers = cmp.Or(o.MaxContainers, c.maxContainers, 20_000_000)
-	o.latest = new(atomic.Int64)
+	o.earliest, o.latest = new(atomic.Int64), new(atomic.Int64)
+	o.earliest.Store(math.MaxInt64)
 	o.latest.Store(math.MinInt64)
 	if o.Workers <= 0 {
 		o.Workers = runtime.GOMAXPROCS(0)

@@ -9,9 +9,11 @@ import (
 	"io"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"unnest/internal/plan/cluster"
+	"unnest/internal/plan/kubernetes"
 	"unnest/internal/plan/use"
 )
 
@@ -65,8 +67,8 @@ type useKubectl struct {
 	} `json:"metadata"`
 	Items      []useKubectl `json:"items"`
 	Containers []struct {
-		Name  string                       `json:"name"`
-		Usage map[string]resource.Quantity `json:"usage"`
+		Name  string              `json:"name"`
+		Usage corev1.ResourceList `json:"usage"`
 	} `json:"containers"`
 	Spec struct {
 		Target struct {
@@ -77,8 +79,8 @@ type useKubectl struct {
 	Status struct {
 		Recommendation struct {
 			Containers []struct {
-				Name   string                       `json:"containerName"`
-				Target map[string]resource.Quantity `json:"target"`
+				Name   string              `json:"containerName"`
+				Target corev1.ResourceList `json:"target"`
 			} `json:"containerRecommendations"`
 		} `json:"recommendation"`
 	} `json:"status"`
@@ -131,10 +133,10 @@ func readMetrics(in *bufio.Reader, into *use.Use) error {
 }
 
 // measured adds a measurement of both resources.
-func measured(into *use.Use, namespace, pod, container string, usage map[string]resource.Quantity) error {
-	r, bad := requests(usage)
-	if bad != kept {
-		return fmt.Errorf("pod %s/%s: container %s: use is not valid: %s", namespace, pod, container, bad)
+func measured(into *use.Use, namespace, pod, container string, usage corev1.ResourceList) error {
+	r, bad := kubernetes.Requests(usage)
+	if bad != kubernetes.Planned {
+		return fmt.Errorf("pod %s/%s: container %s: use is not valid: %s", namespace, pod, container, outcomes[bad])
 	}
 	if _, has := usage["cpu"]; has {
 		into.AddCPU(use.Pod(namespace, pod), container, r.CPU)
@@ -159,13 +161,13 @@ func readTop(in *bufio.Reader, into *use.Use) error {
 		case n == 1 || len(columns) != len(topColumns):
 			return fmt.Errorf("line %d: want the columns %s: make it with kubectl top pod -A --containers", n, want)
 		}
-		usage := map[string]resource.Quantity{}
+		usage := corev1.ResourceList{}
 		for i, name := range []string{"cpu", "memory"} {
 			q, err := resource.ParseQuantity(columns[3+i])
 			if err != nil {
 				return fmt.Errorf("line %d: %s %q: %w", n, name, columns[3+i], err)
 			}
-			usage[name] = q
+			usage[corev1.ResourceName(name)] = q
 		}
 		if err := measured(into, columns[0], columns[1], columns[2], usage); err != nil {
 			return fmt.Errorf("line %d: %w", n, err)
@@ -182,9 +184,9 @@ func (o useKubectl) recommend(into *use.Use) error {
 	}
 	of := use.Workload{Namespace: o.Metadata.Namespace, Kind: o.Spec.Target.Kind, Name: o.Spec.Target.Name}
 	for _, c := range o.Status.Recommendation.Containers {
-		r, bad := requests(c.Target)
-		if bad != kept {
-			return fmt.Errorf("VerticalPodAutoscaler %s/%s: container %s: target is not valid: %s", of.Namespace, o.Metadata.Name, c.Name, bad)
+		r, bad := kubernetes.Requests(c.Target)
+		if bad != kubernetes.Planned {
+			return fmt.Errorf("VerticalPodAutoscaler %s/%s: container %s: target is not valid: %s", of.Namespace, o.Metadata.Name, c.Name, outcomes[bad])
 		}
 		into.Recommend(of, c.Name, r)
 	}

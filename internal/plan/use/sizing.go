@@ -139,7 +139,7 @@ func (s *Sizing) pod(p cluster.Pod) cluster.Pod {
 	before := sum(p.Containers)
 	p.Containers = slices.Clone(p.Containers)
 	for k, c := range p.Containers {
-		p.Containers[k].Request = request(c.Request, s.wanted[Name{Of(p.Origin), c.Name}])
+		p.Containers[k].Request = within(request(c.Request, s.wanted[Name{Of(p.Origin), c.Name}]), p.Origin.Limits[c.Name])
 	}
 	runtime := p.Overhead.Sub(larger(before, p.Origin.Startup).Sub(before))
 	after := sum(p.Containers)

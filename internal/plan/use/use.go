@@ -117,6 +117,18 @@ func request(asked, wanted cluster.Resources) cluster.Resources {
 	return cluster.Resources{CPU: one(asked.CPU, wanted.CPU, leastCPU), Memory: one(asked.Memory, wanted.Memory, leastMemory)}
 }
 
+// within returns a request that is not above the limit, which the API server would refuse. A limit
+// of 0 is none.
+func within(r, limit cluster.Resources) cluster.Resources {
+	if limit.CPU > 0 {
+		r.CPU = min(r.CPU, max(1, limit.CPU/unitCPU)*unitCPU)
+	}
+	if limit.Memory > 0 {
+		r.Memory = min(r.Memory, max(1, limit.Memory/unitMemory)*unitMemory)
+	}
+	return r
+}
+
 // with adds a part to x, in percent, and rounds up to a multiple of the unit. Use is at most
 // what a trace may request, so nothing overflows.
 func with(x int64, percent int, unit int64) int64 {

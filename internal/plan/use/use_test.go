@@ -115,3 +115,16 @@ func TestInitContainersKeepTheirRequests(t *testing.T) {
 		}
 	})
 }
+
+// No request is raised above the limit of the container, whose units are rounded down.
+func TestRequestsWithinLimits(t *testing.T) {
+	var u Use
+	u.AddCPU(Pod("shop", "a"), "app", 3*cluster.VCPU)
+	u.AddMemory(Pod("shop", "a"), "app", 3000*mebibyte)
+	limited := pod("a")
+	limited.Origin.Limits = map[string]cluster.Resources{"app": {CPU: 1500 * cluster.VCPU / 1000, Memory: 2_000_000_000}}
+	s := New(&u, []cluster.Pod{limited}, 15)
+	if got, want := s.User(cluster.User{Pods: []cluster.Pod{limited}}).Pods[0].Containers[0].Request, milli(1500, 1907); got != want || s.Changes[0].To != want {
+		t.Errorf("request %s, change %+v; want %s", got, s.Changes, want)
+	}
+}

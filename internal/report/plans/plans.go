@@ -24,6 +24,7 @@ var schemes = map[string]struct {
 	"whole":      {4, "best packing found of whole pods"},
 	"best":       {1, "best packing found of containers"},
 	"bound":      {6, "no plan can cost less"},
+	"today":      {5, "the nodes of the pools as they are"},
 	"shared":     {3, "a pod that fits on no VM is split; containers never move"},
 	"moved":      {2, "shared, and containers move so that VMs become empty"},
 }
@@ -54,7 +55,7 @@ func Plan(c summary.Plan) document.Document {
 		Groups: []document.Group{costGroup(c), savingGroup(c)}, Provenance: document.ProvenanceTable(settingFacts(c.Settings, c.Shard, c.Traces)),
 		Methods: planMethods,
 	}
-	if c.Unplanned > 0 {
+	if c.Unplanned > 0 && c.Today == nil { // pools without pods are in a table
 		doc.Warnings = append(doc.Warnings, fmt.Sprintf("Not counted: %s without any pod that fits on a VM.", document.Plural(c.Unplanned, "user")))
 	}
 	if c.Users > 0 {
@@ -146,6 +147,15 @@ func costGroup(c summary.Plan) document.Group {
 		t.Rows = append(t.Rows, []document.Cell{schemeCell(name), {Text: cost.String()}, {Text: costChange(cost, c.Cost.Kubernetes)}, {Text: schemes[name].meaning}})
 		chart.Categories, chart.Slots = append(chart.Categories, name), append(chart.Slots, schemes[name].slot)
 		series.Add(inDollars(cost), document.NoInterval)
+	}
+	if c.Today != nil {
+		g.Title = "Cost of all pools for an hour"
+		t.Title, chart.Title = g.Title, g.Title
+		var now summary.Dollars
+		for _, p := range c.Today.Pools {
+			now += p.Now
+		}
+		add("today", now)
 	}
 	for _, scheme := range summary.Schemes {
 		add(scheme, *c.Cost.At(scheme))

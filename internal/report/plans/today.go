@@ -24,6 +24,7 @@ func putToday(d *document.Document, c summary.Plan) {
 		fraction(gap(t)), document.Plural(optimalPools(c), "pool")))
 	d.Figures = todayFigures(t)
 	d.Warnings = append(todayWarnings(t), d.Warnings...)
+	d.Series = append(d.Series, schemeSeries([]string{"today"})...)
 	g := document.Group{ID: "cluster", Title: "The cluster today, and packed"}
 	g.Add(poolTable(t), stepTable(t), stayTable(t), ruleTable(t))
 	d.Groups = append([]document.Group{g}, slices.DeleteFunc(d.Groups, func(g document.Group) bool { return g.ID == "savings" })...)
@@ -60,13 +61,18 @@ func todayAnswer(t summary.Today) string {
 	if t.Split < t.Packed {
 		splitting = fmt.Sprintf("Splitting %s over VMs makes that %s, %s.", document.Plural(t.PodsSplit, "pod"), monthly(t.Split), costChange(t.Split, t.Now))
 	}
-	return strings.Join([]string{now, packing, splitting}, " ")
+	return strings.Join([]string{now, packing, splitting, priceWords(t)}, " ")
 }
 
 // sizedAnswer is todayAnswer where the use is known.
 func sizedAnswer(t summary.Today, saves []summary.Share) string {
 	_, split, _, _ := t.Could()
-	return fmt.Sprintf("You pay %s for %s. You could pay %s, %s: %s.", monthly(t.Now), document.Plural(t.Nodes, "node"), monthly(split), costChange(split, t.Now), shareWords(saves))
+	return fmt.Sprintf("You pay %s for %s. You could pay %s, %s: %s.", monthly(t.Now), document.Plural(t.Nodes, "node"), monthly(split), costChange(split, t.Now), shareWords(saves)) + " " + priceWords(t)
+}
+
+// priceWords says of which region and date the prices are.
+func priceWords(t summary.Today) string {
+	return "Prices: " + strings.Join(slices.Concat(t.Prices, noPrices(t)), "; ") + "."
 }
 
 // gap returns how far the last plan is above its bound.
@@ -110,7 +116,13 @@ func todaySteps(t summary.Today) []string {
 	_, _, bound, _ := t.Could()
 	for i, s := range t.Steps[:min(len(t.Steps), shownSteps)] {
 		first := "Then"
-		if i == 0 {
+		switch {
+		case s.Action == summary.StepSplit:
+			first = "With Hostlo, on VMs of one host"
+			if i == 0 {
+				lines = append(lines, "Do nothing with whole pods: no plan that was found costs less.")
+			}
+		case i == 0:
 			first = "Do next"
 		}
 		lines = append(lines, fmt.Sprintf("%s: %s: %s.", first, stepWords(s), stepSaves(s)))
@@ -124,10 +136,14 @@ func todaySteps(t summary.Today) []string {
 }
 
 func stepSaves(s summary.NextStep) string {
+	words := fmt.Sprintf("saves %s $/h", s.Saves)
 	if s.Saves < 0 {
-		return fmt.Sprintf("costs %s $/h more", -s.Saves)
+		words = fmt.Sprintf("costs %s $/h more", -s.Saves)
 	}
-	return fmt.Sprintf("saves %s $/h", s.Saves)
+	if s.Moves > 0 {
+		words += " and moves " + document.Plural(s.Moves, "pod")
+	}
+	return fmt.Sprintf("%s; you pay %s $/h then", words, s.Cost)
 }
 
 func stepWords(s summary.NextStep) string {

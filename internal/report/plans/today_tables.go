@@ -58,9 +58,9 @@ func noPrices(t summary.Today) []string {
 }
 
 func stepTable(t summary.Today) document.Table {
-	table := document.Table{ID: "steps", Title: "What to do, the largest saving first", Columns: []document.Column{{Name: "step", Header: true}, {Name: "saves, $/h", Numeric: true}, {Name: "action"}}}
+	table := document.Table{ID: "steps", Title: "What to do, the largest saving for each moved pod first", Columns: []document.Column{{Name: "step", Header: true}, {Name: "saves, $/h", Numeric: true}, {Name: "moves pods", Numeric: true}, {Name: "then $/h", Numeric: true}, {Name: "action"}}}
 	for i, s := range t.Steps {
-		table.Rows = append(table.Rows, document.TextRow(fmt.Sprint(i+1), s.Saves.String(), stepWords(s)))
+		table.Rows = append(table.Rows, document.TextRow(fmt.Sprint(i+1), s.Saves.String(), fmt.Sprint(s.Moves), s.Cost.String(), stepWords(s)))
 	}
 	return table
 }

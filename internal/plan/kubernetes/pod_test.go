@@ -1,4 +1,4 @@
-package trace
+package kubernetes
 
 import (
 	"encoding/json"
@@ -8,7 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	kubernetes "k8s.io/component-helpers/resource"
+	helpers "k8s.io/component-helpers/resource"
 	"pgregory.net/rapid"
 
 	"unnest/internal/plan/cluster"
@@ -22,15 +22,11 @@ func TestKubectlRequestIsKubernetes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var read podKubectl
-		if err := json.Unmarshal(text, &read); err != nil {
-			t.Fatal(err)
+		converted, err := ParsePod(text)
+		if err != nil || converted.Outcome != Planned {
+			t.Fatalf("%s: %v, %v", text, converted.Outcome, err)
 		}
-		converted, why := read.convert()
-		if why != kept {
-			t.Fatalf("%s: %v", text, why)
-		}
-		list := kubernetes.PodRequests(pod, kubernetes.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true})
+		list := helpers.PodRequests(pod, helpers.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true})
 		want := cluster.Resources{CPU: list.Cpu().ScaledValue(resource.Nano), Memory: list.Memory().Value()}
 		if got := converted.Request(); got != want {
 			t.Errorf("%s:\ngot %+v, Kubernetes counts %+v", text, got, want)
@@ -67,7 +63,7 @@ func drawPod(t *rapid.T) *corev1.Pod {
 		pod.Spec.Containers = append(pod.Spec.Containers, container("main", i))
 	}
 	if rapid.Bool().Draw(t, "with pod-level resources") {
-		sum := kubernetes.AggregateContainerRequests(pod, kubernetes.PodResourcesOptions{})
+		sum := helpers.AggregateContainerRequests(pod, helpers.PodResourcesOptions{})
 		requests := drawRequests(t, "pod level")
 		for name, q := range requests {
 			q.Add(sum[name])

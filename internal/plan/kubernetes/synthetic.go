@@ -1,4 +1,4 @@
-package trace
+package kubernetes
 
 import (
 	"encoding/json"
@@ -38,7 +38,7 @@ type generator struct {
 	count  int
 }
 
-// WriteDump writes what "kubectl get nodes,pods,pdb -A -o json" prints.
+// WriteDump writes what "kubectl get nodes,pods,pdb,pv,csinodes,ns -A -o json" prints.
 func (s SyntheticCluster) WriteDump(w io.Writer) error {
 	if s.Nodes == 0 {
 		s.Nodes = 50
@@ -85,7 +85,9 @@ func (g *generator) node(i int) {
 		"metadata": fields{"name": n.name, "labels": fields{"node.kubernetes.io/instance-type": model, "topology.kubernetes.io/zone": zone,
 			"kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux", "kubernetes.io/hostname": n.name, "workload": group, "eks.amazonaws.com/capacityType": "ON_DEMAND"}},
 		"spec":   fields{"providerID": "aws:///" + zone + "/i-" + fmt.Sprintf("%017x", i), "taints": taints},
-		"status": fields{"capacity": resources(fmt.Sprint(m.vcpu), m.capacity), "allocatable": resources(fmt.Sprintf("%dm", m.cpu), m.memory)}})
+		"status": fields{"capacity": resources(fmt.Sprint(m.vcpu), m.capacity), "allocatable": resources(fmt.Sprintf("%dm", m.cpu), m.memory)}},
+		fields{"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": fields{"name": n.name},
+			"spec": fields{"drivers": []any{fields{"name": "ebs.csi.aws.com", "nodeID": n.name, "allocatable": fields{"count": 25}}}}})
 }
 
 // generatedPod is what pods of a workload have in common.
@@ -94,7 +96,7 @@ type generatedPod struct {
 	cpu, memory            []int // of the containers
 	spec, labels           fields
 	notes                  fields
-	gpu                    bool
+	gpu, claims            bool
 }
 
 func (g *generator) put(n *generatedNode, p generatedPod) {
@@ -117,10 +119,21 @@ func (g *generator) put(n *generatedNode, p generatedPod) {
 	for key, value := range p.spec {
 		spec[key] = value
 	}
+	if p.claims {
+		g.volume(n.zone, p.namespace, fmt.Sprintf("data-%s-%05x", p.owner, g.count), spec)
+	}
 	g.items = append(g.items, fields{"apiVersion": "v1", "kind": "Pod",
 		"metadata": fields{"name": fmt.Sprintf("%s-%05x", p.owner, g.count), "namespace": p.namespace, "uid": fmt.Sprintf("00000000-0000-4000-8000-%012x", g.count), "labels": p.labels,
 			"annotations": p.notes, "ownerReferences": []any{fields{"kind": p.kind, "name": p.owner, "uid": p.owner, "controller": true}}},
 		"spec": spec, "status": fields{"phase": "Running"}})
+}
+
+// volume adds a volume of a zone, which a pod claims.
+func (g *generator) volume(zone, namespace, name string, spec fields) {
+	spec["volumes"] = []any{fields{"name": "data", "persistentVolumeClaim": fields{"claimName": name}}}
+	g.items = append(g.items, fields{"apiVersion": "v1", "kind": "PersistentVolume", "metadata": fields{"name": "pv-" + name},
+		"spec": fields{"accessModes": []string{"ReadWriteOnce"}, "claimRef": fields{"namespace": namespace, "name": name},
+			"nodeAffinity": fields{"required": fields{"nodeSelectorTerms": []any{fields{"matchExpressions": []any{fields{"key": "topology.kubernetes.io/zone", "operator": "In", "values": []string{zone}}}}}}}}})
 }
 
 func (g *generator) daemons() {
@@ -148,7 +161,7 @@ func (g *generator) app(i int) {
 	switch i % 10 {
 	case 1:
 		p.kind = "StatefulSet"
-		p.spec["volumes"] = []any{fields{"name": "data", "persistentVolumeClaim": fields{"claimName": "data-" + name}}}
+		p.claims = true
 	case 2:
 		apart = true
 		p.spec["affinity"] = fields{"podAntiAffinity": fields{"requiredDuringSchedulingIgnoredDuringExecution": []any{fields{"topologyKey": "kubernetes.io/hostname", "labelSelector": selector}}}}

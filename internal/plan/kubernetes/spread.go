@@ -1,0 +1,113 @@
+package kubernetes
+
+import (
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	"unnest/internal/plan/cluster"
+)
+
+// spread is a topology spread constraint by node, over the nodes that its pods may run on.
+type spread struct {
+	namespace string
+	selector  labels.Selector
+	skew      int64
+	domains   int
+	eligible  func(*corev1.Node) bool
+}
+
+// spread adds a constraint of a pod.
+func (d *Dump) spread(p *pod, o *corev1.Pod, c *corev1.TopologySpreadConstraint) {
+	switch {
+	case c.WhenUnsatisfiable == corev1.ScheduleAnyway:
+		p.count(preferences)
+		return
+	case c.TopologyKey != corev1.LabelHostname:
+		d.keys[c.TopologyKey] = true
+		p.count(spreadZone)
+		return
+	}
+	selector, err := selectorOf(c.LabelSelector, o.Labels, c.MatchLabelKeys, nil)
+	if err != nil || c.MaxSkew < 1 {
+		p.count(badSelector)
+		return
+	}
+	p.count(spreadNode)
+	s := &spread{namespace: o.Namespace, selector: selector, skew: int64(c.MaxSkew)}
+	if c.MinDomains != nil {
+		s.domains = int(*c.MinDomains)
+	}
+	spec := corev1.PodSpec{}
+	if c.NodeAffinityPolicy == nil || *c.NodeAffinityPolicy == corev1.NodeInclusionPolicyHonor {
+		spec.NodeSelector = o.Spec.NodeSelector
+		if a := o.Spec.Affinity; a != nil && a.NodeAffinity != nil {
+			spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution}}
+		}
+	}
+	taints := c.NodeTaintsPolicy != nil && *c.NodeTaintsPolicy == corev1.NodeInclusionPolicyHonor
+	if taints {
+		spec.Tolerations = o.Spec.Tolerations
+	}
+	s.eligible = eligible(&spec, taints)
+	where, _ := json.Marshal(spec) // of texts and numbers never fails
+	key := fmt.Sprint(s.namespace, " ", selector, " ", s.skew, " ", s.domains, " ", taints, " ", string(where))
+	if d.spreads[key] == nil {
+		d.spreads[key] = s
+		d.order = append(d.order, s)
+	}
+}
+
+// eligible returns whether a spread is over a node (NodeAffinity and TaintToleration of the
+// scheduler's PodTopologySpread).
+func eligible(spec *corev1.PodSpec, taints bool) func(*corev1.Node) bool {
+	required := nodeaffinity.NewRequiredNodeAffinity(spec.NodeSelector, spec.Affinity)
+	return func(n *corev1.Node) bool {
+		if _, named := n.Labels[corev1.LabelHostname]; !named {
+			return false
+		}
+		if ok, err := required.Match(n); err != nil || !ok {
+			return false
+		}
+		return !taints || tolerated(spec.Tolerations, n.Spec.Taints)
+	}
+}
+
+// tolerated reports whether all taints that keep pods away are tolerated.
+func tolerated(tolerations []corev1.Toleration, taints []corev1.Taint) bool {
+	for _, taint := range taints {
+		if taint.Effect == corev1.TaintEffectPreferNoSchedule {
+			continue
+		}
+		ok := false
+		for i := range tolerations {
+			t := &tolerations[i]
+			ok = ok || (t.Effect == "" || t.Effect == taint.Effect) && (t.Key == "" && t.Operator == corev1.TolerationOpExists || t.Key == taint.Key && (t.Operator == corev1.TolerationOpExists || t.Value == taint.Value))
+		}
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// limit returns the limit of a spread, of which all pods take that it counts. A VM may have as
+// many as the skew, whatever is on others.
+func (d *Dump) limit(s *spread, kinds []*kind, number int32) cluster.Limit {
+	l := cluster.Limit{Name: fmt.Sprint("pods of the spread of ", s.selector), Most: s.skew, Legal: cluster.Unlimited, Skew: s.skew, MinDomains: s.domains, Nodes: map[string]bool{}}
+	for _, k := range kinds {
+		if k.namespace == s.namespace && s.selector.Matches(k.labels) {
+			k.takes = append(k.takes, cluster.Take{Limit: number, Amount: 1})
+			l.Total += k.pods
+		}
+	}
+	for name, n := range d.nodes {
+		if s.eligible(n) {
+			l.Nodes[name] = true
+		}
+	}
+	return l
+}
