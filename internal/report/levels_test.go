@@ -253,7 +253,7 @@ func TestLevelsWithHoles(t *testing.T) {
 		"throughput L0 → L1":     "not known: nothing varies",
 		"throughput L0 → L1-3":   "slower",
 		"throughput L1 → L2":     "L2 missing",
-		"throughput L1-3 → L2-2": "not known: needs 5 more",
+		"throughput L1-3 → L2-2": "not known: needs 5 more blocks",
 	}
 	tests := g.Tables[2]
 	for _, row := range tests.Rows[:4] {

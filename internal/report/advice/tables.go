@@ -20,7 +20,7 @@ func choiceTable(d advised, run result.Run) document.Table {
 	for _, c := range d.Choices {
 		verdict := string(c.Verdict)
 		if c.Needs > 0 {
-			verdict += fmt.Sprintf(": needs %d more", c.Needs)
+			verdict += ": needs " + document.Plural(c.Needs, "more block")
 		}
 		row := document.TextRow(c.From, c.To, c.Metric+", "+string(c.Order), fmt.Sprint(c.Cases), fmt.Sprint(c.N), document.RatioWithInterval(c.Ratio, c.Interval), verdict)
 		for i, name := range []string{c.From, c.To} {

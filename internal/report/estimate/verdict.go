@@ -31,16 +31,22 @@ func Speed(e Estimate) bool {
 	return isTime || strings.HasSuffix(e.Unit, "/s")
 }
 
-// needs says how many further blocks would make c known.
+// needs says how many further blocks would make c known, if a run can have them.
 func needs(c Comparison) string {
 	switch {
 	case c.Needs == 0:
 		return ": nothing varies"
-	case c.Needs >= maxNeeds-c.N:
-		return fmt.Sprintf(": needs over %d more", maxNeeds)
+	case !c.Attainable():
+		return ": within the noise"
 	}
-	return fmt.Sprintf(": needs %d more", c.Needs)
+	return ": needs " + document.Plural(c.Needs, "more block")
 }
+
+// attainable is the number of further blocks, per block of the run, that a longer run can have.
+const attainable = 3
+
+// Attainable reports whether c would be known after a number of further blocks that a run can have.
+func (c Comparison) Attainable() bool { return c.Needs <= max(attainable*c.N, stats.MinRepetitions) }
 
 // spread is the largest relative distance of an interval from 1.
 func spread(i document.Interval) float64 { return math.Max(float64(i.High), 1/float64(i.Low)) - 1 }
@@ -73,11 +79,7 @@ func difference(e Estimate, c Comparison) (long, short string) {
 	if !c.Detectable.Defined() {
 		return short, short
 	}
-	blocks := "blocks"
-	if c.Needs == 1 {
-		blocks = "block"
-	}
-	return fmt.Sprintf("%s %s. Runs like this one find differences of %s in 80 %% of cases", short, blocks, document.Percent(float64(c.Detectable))), short
+	return fmt.Sprintf("%s. Runs like this one find differences of %s in 80 %% of cases", short, document.Percent(float64(c.Detectable))), short
 }
 
 // magnitude says by how much e differs from the baseline.

@@ -47,7 +47,7 @@ func (b *builder) answer(cases []result.Case, estimates []estimate.Estimate) str
 		return ""
 	}
 	var open []string
-	needs := 0
+	needs, attainable := 0, true
 	var known findings
 	for _, e := range estimate.At(estimates, estimate.Reference(estimates).Case) {
 		for _, c := range e.Comparisons {
@@ -57,6 +57,7 @@ func (b *builder) answer(cases []result.Case, estimates []estimate.Estimate) str
 				known.add(e.Configuration, c)
 			default:
 				open, needs = append(open, e.Configuration+" against "+c.Baseline), max(needs, c.Needs)
+				attainable = attainable && c.Attainable()
 			}
 		}
 	}
@@ -64,6 +65,8 @@ func (b *builder) answer(cases []result.Case, estimates []estimate.Estimate) str
 	switch {
 	case len(known)+len(open) == 0:
 		return ""
+	case len(known) == 0 && !attainable:
+		return name + ": this run decides nothing. What differs, if anything, is within its noise."
 	case len(known) == 0:
 		return fmt.Sprintf("%s: this run decides nothing yet. At this noise, about %s would.", name, document.Plural(needs, "more block"))
 	case len(open) == 0:
