@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/apis/config/latest"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/volumebinding"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
 )
@@ -174,7 +176,8 @@ func (j *judge) refuses(pod *v1.Pod) *verdict {
 			return nil
 		}
 		// Plugins of volumes learn of objects from informers, so they may not have seen all yet.
-		if status.Code() != fwk.Error || wait > time.Second {
+		unseen := status.Code() == fwk.Error || strings.Contains(status.Message(), string(volumebinding.ErrReasonPVNotExist))
+		if !unseen || wait > time.Second {
 			break
 		}
 		time.Sleep(wait)

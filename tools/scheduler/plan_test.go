@@ -225,6 +225,9 @@ func after(o objects, p plan) (future, error) {
 		}
 	}
 	f.daemons(daemons)
+	for _, pod := range slices.Concat(f.fixed, f.pods) {
+		countOnce(pod)
+	}
 	f.others = append(f.others, missing(o)...)
 	for _, csi := range o.csiNodes {
 		f.others = append(f.others, csi)
@@ -234,6 +237,20 @@ func after(o objects, p plan) (future, error) {
 
 // fractionOf is the label of a part of a pod, on a VM of its own.
 const fractionOf = "fraction-of"
+
+// further is the label of all fractions of a pod but the first. A split pod is one pod of the API
+// server: it is on several nodes, but once in its zone.
+const further = "further-fraction"
+
+// countOnce makes a pod's spreads over zones count each pod once.
+func countOnce(pod *v1.Pod) {
+	for i := range pod.Spec.TopologySpreadConstraints {
+		if c := &pod.Spec.TopologySpreadConstraints[i]; c.TopologyKey != v1.LabelHostname && c.LabelSelector != nil {
+			c.LabelSelector = c.LabelSelector.DeepCopy()
+			c.LabelSelector.MatchExpressions = append(c.LabelSelector.MatchExpressions, meta.LabelSelectorRequirement{Key: further, Operator: meta.LabelSelectorOpDoesNotExist})
+		}
+	}
+}
 
 // wholePod returns the name of the pod, or of the one that it is a fraction of.
 func wholePod(pod *v1.Pod) string {
@@ -248,6 +265,9 @@ func (f *future) fraction(pod *v1.Pod, containers []string, number int) *v1.Pod 
 		part.Labels = map[string]string{}
 	}
 	part.Labels[fractionOf] = pod.Name
+	if slices.ContainsFunc(f.pods, func(p *v1.Pod) bool { return wholePod(p) == wholePod(part) }) {
+		part.Labels[further] = "true"
+	}
 	elsewhere := map[string]bool{} // volumes
 	kept := func(all []v1.Container) []v1.Container {
 		return slices.DeleteFunc(all, func(c v1.Container) bool {

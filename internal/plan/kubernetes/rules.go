@@ -26,6 +26,7 @@ type Dump struct {
 	nodes      map[string]*corev1.Node // name, labels and taints
 	kinds      map[string]*kind        // by namespace and labels
 	pods       []*pod                  // that are planned, and one of each DaemonSet
+	affine     []affine
 	terms      map[string]*term
 	spreads    map[string]*spread
 	order      []*spread
@@ -51,6 +52,7 @@ type kind struct {
 	namespace string
 	labels    labels.Set
 	pods      int64
+	on        map[string]int // pods by node
 	has       []int32
 	takes     []cluster.Take
 }
@@ -66,7 +68,7 @@ type pod struct {
 	daemon  bool // one of a DaemonSet, which is not planned
 }
 
-// term is a required term of pod anti-affinity by node.
+// term is a required term about other pods. Those of anti-affinity by node have a number.
 type term struct {
 	number     int32
 	selector   labels.Selector
@@ -87,13 +89,19 @@ func (p *pod) count(d demand, more ...string) {
 }
 
 // Count counts a pod among those that selectors match.
-func (d *Dump) Count(p *Pod) { d.kind(p.Object).pods++ }
+func (d *Dump) Count(p *Pod) {
+	k := d.kind(p.Object)
+	k.pods++
+	if node := p.Object.Spec.NodeName; node != "" {
+		k.on[node]++
+	}
+}
 
 func (d *Dump) kind(p *corev1.Pod) *kind {
 	key := p.Namespace + " " + labels.Set(p.Labels).String()
 	k := d.kinds[key]
 	if k == nil {
-		k = &kind{namespace: p.Namespace, labels: p.Labels}
+		k = &kind{namespace: p.Namespace, labels: p.Labels, on: map[string]int{}}
 		d.kinds[key] = k
 	}
 	return k
@@ -252,6 +260,9 @@ func (d *Dump) affinity(p *pod, o *corev1.Pod) {
 				p.count(affinityZone)
 			}
 		}
+		if d.demandAffinity(p, o, a.RequiredDuringSchedulingIgnoredDuringExecution) != nil {
+			p.count(badSelector)
+		}
 		if len(a.PreferredDuringSchedulingIgnoredDuringExecution) > 0 {
 			p.count(preferences)
 		}
@@ -283,8 +294,22 @@ func (d *Dump) affinity(p *pod, o *corev1.Pod) {
 	}
 }
 
-// term returns the term of a pod.
+// term returns the term of a pod with its number.
 func (d *Dump) term(o *corev1.Pod, asked *corev1.PodAffinityTerm) (*term, error) {
+	t, err := newTerm(o, asked)
+	if err != nil {
+		return nil, err
+	}
+	key := t.String()
+	if d.terms[key] == nil {
+		d.number++
+		t.number = d.number
+		d.terms[key] = t
+	}
+	return d.terms[key], nil
+}
+
+func newTerm(o *corev1.Pod, asked *corev1.PodAffinityTerm) (*term, error) {
 	selector, err := selectorOf(asked.LabelSelector, o.Labels, asked.MatchLabelKeys, asked.MismatchLabelKeys)
 	if err != nil {
 		return nil, err
@@ -297,14 +322,11 @@ func (d *Dump) term(o *corev1.Pod, asked *corev1.PodAffinityTerm) (*term, error)
 	} else if len(t.namespaces) == 0 {
 		t.namespaces = []string{o.Namespace}
 	}
-	key := fmt.Sprint(t.namespaces, " ", t.by, " ", selector)
-	if d.terms[key] == nil {
-		d.number++
-		t.number = d.number
-		d.terms[key] = t
-	}
-	return d.terms[key], nil
+	return t, nil
 }
+
+// String is equal for equal terms.
+func (t *term) String() string { return fmt.Sprint(t.namespaces, " ", t.by, " ", t.selector) }
 
 // selectorOf returns a selector of pods with the pod's own values of some labels.
 func selectorOf(asked *metav1.LabelSelector, own map[string]string, match, mismatch []string) (labels.Selector, error) {
@@ -364,6 +386,7 @@ func (d *Dump) Finish() Facts {
 			}
 		}
 	}
+	d.holdAffine(kinds)
 	for _, k := range kinds {
 		for _, t := range d.terms {
 			if is, _ := t.in(k.namespace, d.namespaces); is && t.selector.Matches(k.labels) {

@@ -29,6 +29,7 @@ const (
 	extendedResources
 	onThisNode
 	affinityNode
+	affinityFirst
 	sharedClaim
 	unknownVolume
 	cloudDisk
@@ -67,6 +68,7 @@ var table = [demands]struct {
 	extendedResources: {"`resources.requests` of anything else, `resourceClaims`", "resources that VMs of catalogues lack", cluster.Stays},
 	onThisNode:        {"any of them that names a node, local PersistentVolumes, static pods", "demands that name a node", cluster.Stays},
 	affinityNode:      {"`affinity.podAffinity`, required, by `kubernetes.io/hostname`", "pod affinity by node", cluster.Not},
+	affinityFirst:     {"`affinity.podAffinity`, required, by another label, that only pods with such affinity meet, while other pods that match are elsewhere, such as in another zone", "pod affinity by zone that the first pod to move might not meet", cluster.Not},
 	sharedClaim:       {"a PersistentVolumeClaim of several pods, unless its volume is ReadWriteMany or ReadOnlyMany", "a volume that pods share and only one node can attach", cluster.Not},
 	unknownVolume:     {"a PersistentVolumeClaim whose PersistentVolume is not in the dump", "persistent volumes that the dump lacks, which may be of one node (add pv to kubectl get)", cluster.Not},
 	cloudDisk:         {"`volumes`: awsElasticBlockStore, gcePersistentDisk, azureDisk, iscsi, rbd", "disks without a claim", cluster.Not},

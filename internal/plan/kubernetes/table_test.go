@@ -34,7 +34,7 @@ var placeless = strings.Fields("EphemeralContainers RestartPolicy TerminationGra
 
 // placed are the fields that do, and the rows of the table about them.
 var placed = map[string][]demand{"Volumes": {attachedVolumes, sharedFiles, unknownVolume, cloudDisk}, "InitContainers": {podRoom, hostPorts}, "Containers": {podRoom, storageRoom, hostPorts}, "NodeSelector": {nodeSelector},
-	"HostNetwork": {hostPorts}, "Affinity": {nodeAffinity, antiAffinityNode, affinityNode, preferences}, "SchedulerName": {otherScheduler}, "Tolerations": {tolerations}, "PriorityClassName": {priority}, "Priority": {priority},
+	"HostNetwork": {hostPorts}, "Affinity": {nodeAffinity, antiAffinityNode, affinityNode, affinityFirst, preferences}, "SchedulerName": {otherScheduler}, "Tolerations": {tolerations}, "PriorityClassName": {priority}, "Priority": {priority},
 	"RuntimeClassName": {nodeSelector}, "PreemptionPolicy": {priority}, "Overhead": {podRoom}, "TopologySpreadConstraints": {spreadNode, spreadZone}, "ResourceClaims": {extendedResources}, "Resources": {podRoom}, "SchedulingGroup": {podGroup}}
 
 // Every field of a pod's spec is in the table, or does not matter for its place. A new version of

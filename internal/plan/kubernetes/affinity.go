@@ -1,0 +1,154 @@
+package kubernetes
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// affine is a pod with required affinity by other labels than that of the node, such as zones.
+type affine struct {
+	pod   *pod
+	terms []affineTerm
+	of    string // equal for equal terms of pods of one kind
+}
+
+type affineTerm struct {
+	*term
+	key string // label of nodes
+}
+
+// bond is affine pods of one kind, with equal terms, in one place.
+type bond struct {
+	affine
+	pods  []*pod
+	where []string // values of the terms' labels
+	among []*kind  // that match all terms, so that one of them must be where the pods are
+	alone bool     // the first pod may come, because it matches and none that matches is elsewhere
+}
+
+// demandAffinity adds required affinity by other labels.
+func (d *Dump) demandAffinity(p *pod, o *corev1.Pod, asked []corev1.PodAffinityTerm) error {
+	a := affine{pod: p, of: fmt.Sprintf("%p", p.kind)}
+	for i := range asked {
+		t, err := newTerm(o, &asked[i])
+		if err != nil {
+			return err
+		}
+		a.terms = append(a.terms, affineTerm{t, asked[i].TopologyKey})
+		a.of += fmt.Sprintf(" %v in %v", t, asked[i].TopologyKey)
+	}
+	if len(a.terms) > 0 {
+		d.affine = append(d.affine, a)
+	}
+	return nil
+}
+
+// holdAffine holds the pods that the scheduler might not put where they are if it started from the
+// pods that stay. The scheduler waives affinity for the first of pods that match their own terms,
+// but only while none that matches runs elsewhere.
+func (d *Dump) holdAffine(kinds []*kind) {
+	bonds := d.bonds(kinds)
+	unsure := map[*kind]map[string]int{} // pods by node
+	add := func(b *bond, n int) {
+		for _, p := range b.pods {
+			if unsure[p.kind] == nil {
+				unsure[p.kind] = map[string]int{}
+			}
+			unsure[p.kind][p.origin.Node] += n
+		}
+	}
+	for _, b := range bonds {
+		add(b, 1)
+	}
+	met := func(b *bond) bool {
+		for i, t := range b.terms {
+			if !slices.ContainsFunc(b.among, func(k *kind) bool {
+				for node, pods := range k.on {
+					if value, has := d.label(node, t.key); has && value == b.where[i] && pods > unsure[k][node] {
+						return true
+					}
+				}
+				return false
+			}) {
+				return false
+			}
+		}
+		return true
+	}
+	for more := true; more; {
+		left := slices.DeleteFunc(slices.Clone(bonds), func(b *bond) bool {
+			if !b.alone && !met(b) {
+				return false
+			}
+			add(b, -1)
+			return true
+		})
+		bonds, more = left, len(left) < len(bonds)
+	}
+	for _, b := range bonds {
+		for _, p := range b.pods {
+			p.count(affinityFirst)
+		}
+	}
+}
+
+// bonds returns the affine pods that may move.
+func (d *Dump) bonds(kinds []*kind) (all []*bond) {
+	known := map[string]*bond{}
+	for _, a := range d.affine {
+		o := a.pod.origin
+		if o.Node == "" || o.Held != "" || o.Pinned {
+			continue
+		}
+		b := &bond{affine: a, alone: true}
+		of := a.of
+		for _, t := range a.terms {
+			value, has := d.label(o.Node, t.key)
+			b.where = append(b.where, value)
+			b.alone = b.alone && has
+			of += fmt.Sprintf(" %q", value)
+		}
+		if known[of] == nil {
+			known[of] = b
+			all = append(all, b)
+			d.match(b, kinds)
+		}
+		known[of].pods = append(known[of].pods, a.pod)
+	}
+	return all
+}
+
+// match finds the kinds of pods that match all terms, and whether the first pod may come alone.
+func (d *Dump) match(b *bond, kinds []*kind) {
+	for _, k := range kinds {
+		is, sure := true, true
+		for _, t := range b.terms {
+			in, known := t.in(k.namespace, d.namespaces)
+			is = is && (in || !known) && t.selector.Matches(k.labels)
+			sure = sure && known
+		}
+		if !is {
+			continue
+		}
+		for i, t := range b.terms {
+			for node := range k.on {
+				value, has := d.label(node, t.key)
+				b.alone = b.alone && has && value == b.where[i]
+			}
+		}
+		if sure {
+			b.among = append(b.among, k)
+		}
+	}
+	b.alone = b.alone && slices.Contains(b.among, b.pod.kind)
+}
+
+// label returns the value of a label of a node.
+func (d *Dump) label(node, key string) (value string, has bool) {
+	if n := d.nodes[node]; n != nil {
+		value, has = n.Labels[key]
+	}
+	return value, has
+}
