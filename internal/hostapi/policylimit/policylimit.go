@@ -14,7 +14,7 @@
 //   - Each element of a transaction is an event of the kernel. Those that do not fit into
 //     nft.EventBuffer are lost. This limits nothing, because package nft counts transactions then.
 //   - While the kernel takes a transaction, all NICs wait. So that of a change has the rules of one
-//     pod, PodMessage, or of several with less: 1,600 rules, which take about 50 ms. Peers come before them, in parts.
+//     pod, PodMessage, or of several with less: 1,300 rules, which take about 50 ms. Peers come before them, in parts.
 //   - Tenants share TransactionShare equally: Share.
 //   - A policy client refuses namespaces whose rules exceed StreamMemory or StreamPeers, before it
 //     sends them, or Matches, before it looks for their peers. Its other namespaces are not held up.
@@ -83,7 +83,7 @@ func (s *Size) Add(pods, ranges, services int) {
 
 // Upper bounds of the bytes of a transaction.
 const (
-	RuleMessage  = 640 // for a rule of the packet filter
+	RuleMessage  = 768 // for a rule of the packet filter
 	RangeMessage = 96  // for a range of addresses
 )
 

@@ -49,7 +49,7 @@ func TestAlias(t *testing.T) {
 			Addresses: []netip.Prefix{netip.MustParsePrefix("10.201.0.9/16"), netip.MustParsePrefix("fd00::9/64")},
 			Bandwidth: quota.Bandwidth{IngressRate: 1, IngressBurst: 2, EgressRate: 3, EgressBurst: 4},
 		},
-		"unnest:c1/eth0 n=pods,b=br0,m=1500,t=t6g3k0": {Network: "pods", Bridge: "br0", MTU: 1500, Since: 1764325152},
+		"unnest:c1/eth0 n=pods,b=br0,m=1500,t=t6fm00": {Network: "pods", Bridge: "br0", MTU: 1500, Since: 1764325152},
 		"unnest:c1/eth0 n=pods,b=br0,m=1500,a=10.201.0.9/16,v=10.201.0.10,v=fd00::a": {
 			Network: "pods", Bridge: "br0", MTU: 1500, Addresses: []netip.Prefix{netip.MustParsePrefix("10.201.0.9/16")},
 			Services: []netip.Addr{netip.MustParseAddr("10.201.0.10"), netip.MustParseAddr("fd00::a")},

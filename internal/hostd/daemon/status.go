@@ -34,7 +34,7 @@ func (d *daemon) status(ctx context.Context) status.Status {
 	var asking sync.WaitGroup
 	for i, g := range guests { // at once, as each may take its time
 		asking.Go(func() {
-			s.Guests[i] = status.Guest{Name: g.Record.Name, Tenant: g.Tenant.Name, Error: contain.ErrPanic.Error()}
+			s.Guests[i] = status.Guest{Name: g.Record.Name, Tenant: g.Record.Tenant, Error: contain.ErrPanic.Error()}
 			_ = d.host.Panics.Contain("status of guest "+g.Record.Name, func() error { s.Guests[i] = guestStatus(ctx, g); return nil })
 		})
 	}

@@ -115,6 +115,9 @@ func (p *Policies) Configure(tenants []quota.Tenant) (opened bool, err error) {
 				t.settings = was[name]
 			}
 			p.use(before)
+			if p.table != nil { // some of the change may be in force
+				err = errors.Join(err, p.applyAll())
+			}
 		}
 	}()
 	for _, t := range tenants {

@@ -28,6 +28,8 @@ type kernel struct {
 	ports map[string]isolation.Port
 	down  bool
 	wait  func(isolation.Port) // nil: it takes no time
+	// refused is a port of which it takes no rules. "": it takes all.
+	refused string
 }
 
 var errTooLong = errors.New("message too long")
@@ -47,7 +49,8 @@ func (k *kernel) Set(ports ...isolation.Port) error {
 	for _, p := range ports {
 		bytes += message(p, "", map[set]bool{})
 	}
-	if k.down || bytes > policylimit.TransactionShare {
+	named := slices.ContainsFunc(ports, func(p isolation.Port) bool { return p.Interface == k.refused })
+	if k.down || named || bytes > policylimit.TransactionShare {
 		return errTooLong
 	}
 	for _, p := range ports {
@@ -342,4 +345,17 @@ func TestReadsPrefixes(t *testing.T) {
 	if d := b.kernel.ports["p1"].Ingress; d == nil || len(d.Allow) != 1 || !slices.Equal(d.Allow[0].Peers, want) {
 		t.Errorf("ingress is %+v, want %v", d, want)
 	}
+}
+
+// After a configuration that the kernel refuses in part, the earlier one is in force.
+func TestConfigureFails(t *testing.T) {
+	b := newBench(t)
+	b.want("optional", map[string]int{"p1": -1, "q1": -1})
+	b.kernel.refused = "q1"
+	if _, err := b.policies.Configure([]quota.Tenant{
+		{Name: "shop", Bridge: "br1", NetworkPolicy: quota.PolicyRequired}, {Name: "store", Bridge: "br2", NetworkPolicy: quota.PolicyRequired},
+	}); err == nil {
+		t.Fatal("the kernel refuses it, and there is no error")
+	}
+	b.want("refused", map[string]int{"p1": -1, "q1": -1})
 }

@@ -101,7 +101,7 @@ func TestRestore(t *testing.T) {
 
 // Open replaces whatever has the name of its tables, and keeps the ports that it can read.
 func TestTakeOver(t *testing.T) {
-	reasons := strings.Fields("arp control dhcp ethertype flood ipv4 ipv6 mac neighbour router unbridged vlan")
+	reasons := strings.Fields("arp control dhcp ethertype flood fragment ipv4 ipv6 mac neighbour router unbridged vlan")
 	tests := []struct {
 		name   string
 		rules  func(*network) // what is there

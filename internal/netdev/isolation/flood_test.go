@@ -2,6 +2,7 @@ package isolation
 
 import (
 	"encoding/binary"
+	"errors"
 	"net"
 	"net/netip"
 	"runtime"
@@ -26,7 +27,7 @@ func (n *network) flood(pod int, to netip.AddrPort, count int, from func(i int) 
 		n.check(unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: link.Attrs().Index, Protocol: 0}))
 		for i := range count {
 			frame := datagram(link.Attrs().HardwareAddr, destination, from(i), to)
-			for err = unix.ENOBUFS; err == unix.ENOBUFS; {
+			for err = unix.ENOBUFS; errors.Is(err, unix.ENOBUFS); {
 				err = unix.Send(fd, frame, 0)
 			}
 			n.check(err)

@@ -3,6 +3,8 @@ package isolation
 import (
 	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/google/nftables"
@@ -34,9 +36,10 @@ const (
 // flows has the sets of the connections of a port, for each family. No other port uses them: a port
 // that is flooded, or that floods, fills its own. Connections that the port has begun have
 // a set apart from those that others have, for the same reason.
-type flows [2]flowSets
+type flows []flowSets
 
 type flowSets struct {
+	family
 	begun   [2]*nftables.Set // by the direction of the first packet: egress, ingress
 	closing *nftables.Set    // TCP after a FIN or RST
 	pairs   *nftables.Set    // of addresses: for protocols without ports, and for fragments
@@ -49,22 +52,40 @@ func (f flows) all() (all []*nftables.Set) {
 	return all
 }
 
-// flows returns the sets of a port. The kernel looks through all sets for each that a rule names,
-// so there are few.
-func (t *Table) flows(k key) (all flows) {
-	for i, f := range families {
+// has reports whether a port can have connections of a family. If nothing is known of its addresses, it can.
+func (p Port) has(f family) bool {
+	if p.Address.IsValid() {
+		return p.Address.BitLen() == f.bits
+	}
+	return len(p.Link) == 0 || slices.ContainsFunc(p.Link, func(l netip.Prefix) bool { return l.Addr().BitLen() == f.bits })
+}
+
+// sameFamilies reports whether two ports can have connections of the same families.
+func sameFamilies(p, q Port) bool {
+	return !slices.ContainsFunc(families, func(f family) bool { return p.has(f) != q.has(f) })
+}
+
+// flows returns the sets of a port. The kernel looks through all sets for each that a rule names, which
+// takes most of the time of a large transaction. So there are none for a family that the port does not have.
+func (t *Table) flows(p Port) (all flows) {
+	for _, f := range families {
+		if !p.has(f) {
+			continue
+		}
 		set := func(kind string, size uint32, timeout time.Duration, parts ...nftables.SetDatatype) *nftables.Set {
 			parts = append([]nftables.SetDatatype{f.kind, f.kind, nftables.TypeInetProto}, parts...)
-			s := nft.NewSet(t.id(), table, fmt.Sprintf("%s%d-%s", kind, f.version, k), parts...)
+			s := nft.NewSet(t.id(), table, fmt.Sprintf("%s%d-%s", kind, f.version, p.key()), parts...)
 			s.Dynamic, s.Size, s.HasTimeout, s.Timeout = true, size, true, timeout
 			return s
 		}
 		port := nftables.TypeInetService
+		sets := flowSets{family: f}
 		for j, d := range []direction{out, in} {
-			all[i].begun[j] = set("begun-"+d.name, flowSize, knownTime, port, port)
+			sets.begun[j] = set("begun-"+d.name, flowSize, knownTime, port, port)
 		}
-		all[i].closing = set("closing", closingSize, closingTime, port, port)
-		all[i].pairs = set("pairs", pairSize, knownTime)
+		sets.closing = set("closing", closingSize, closingTime, port, port)
+		sets.pairs = set("pairs", pairSize, knownTime)
+		all = append(all, sets)
 	}
 	return all
 }
@@ -76,9 +97,9 @@ func (t *Table) id() uint32 {
 
 // addFlows adds the sets of a port, as far as the kernel does not have them, and the chains
 // that use them.
-func (t *Table) addFlows(c *nftables.Conn, k key) error {
+func (t *Table) addFlows(c *nftables.Conn, p Port) error {
 	var errs []error
-	sets := t.flows(k)
+	k, sets := p.key(), t.flows(p)
 	for _, s := range sets.all() {
 		// With a size the kernel would allocate the whole hash table now. So the set gets its size when it has
 		// rules. Before Linux 6.5 the kernel ignores that, and the set keeps its default of 65,535.
@@ -101,8 +122,8 @@ func flowChain(what string, d direction, k key) string { return what + "-" + por
 
 // passed accepts packets. A first fragment lets the others pass.
 func (s flows) passed(d direction) (rules [][]expr.Any) {
-	for i, f := range families {
-		rules = append(rules, nft.Rule(f.is, f.fragments.First, nft.Update(s[i].pairs, nil, d.pair(f)...)))
+	for _, s := range s {
+		rules = append(rules, nft.Rule(s.is, s.fragments.First, nft.Update(s.pairs, nil, d.pair(s.family)...)))
 	}
 	return append(rules, nft.Accept())
 }
@@ -112,8 +133,9 @@ func (s flows) known(d direction, k key) (rules [][]expr.Any) {
 	add := func(parts ...[]expr.Any) { rules = append(rules, nft.Rule(parts...)) }
 	pass := nft.Goto(flowChain("passed", d, k))
 	add(isTCP, begins, nft.Return())
-	for i, f := range families {
-		s, flow, pair := s[i], d.flow(f), d.pair(f)
+	for _, s := range s {
+		f := s.family
+		flow, pair := d.flow(f), d.pair(f)
 		own, other := s.begun[d.index], s.begun[1-d.index]
 		add(f.is, isTCP, nft.In(s.closing, flow...), nft.Update(s.closing, nil, flow...), pass)
 		for _, begun := range s.begun {
@@ -134,8 +156,8 @@ func (s flows) known(d direction, k key) (rules [][]expr.Any) {
 func (s flows) learn(d direction, k key) (rules [][]expr.Any) {
 	add := func(parts ...[]expr.Any) { rules = append(rules, nft.Rule(parts...)) }
 	pass := nft.Goto(flowChain("passed", d, k))
-	for i, f := range families {
-		s, flow := s[i], d.flow(f)
+	for _, s := range s {
+		f, flow := s.family, d.flow(s.family)
 		begun := s.begun[d.index]
 		add(f.is, isTCP, begins, nft.Delete(s.closing, flow...))
 		add(f.is, isTCP, nft.UpdateFor(begun, openingTime, flow...), pass)

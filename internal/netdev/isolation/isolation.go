@@ -37,7 +37,10 @@ type Port struct {
 	// Address, if it is valid, limits the port to what the interface sends from it and receives
 	// for it.
 	Address netip.Addr
-	Link    []netip.Prefix // of its network: an isolated port may send neighbour discovery to their addresses
+	// Link are the addresses of the interface, with the lengths of their network's prefixes: an isolated port may send neighbour
+	// discovery to these. A port with addresses of one family only has no connections of the other in an isolated
+	// direction. Connections are forgotten when the families change.
+	Link []netip.Prefix
 	// Ingress are the connections that others may begin with the port, Egress those that
 	// the port may begin. nil: every one.
 	Ingress, Egress *Direction
@@ -82,13 +85,14 @@ type Table struct {
 	ns    netns.NsHandle
 	owner *nft.Owner
 
-	mu     sync.Mutex
-	conn   *nft.Connection
-	ports  map[key]Port
-	peers  map[string]*nftables.Set // in use, by name
-	uses   map[key][]string         // the names of the sets of peers that each port uses
-	users  map[string]int           // the number of ports that use a set
-	lastID uint32                   // of a set
+	mu      sync.Mutex
+	conn    *nft.Connection
+	ports   map[key]Port
+	peers   map[string]*nftables.Set // in use, by name
+	partial map[string]bool          // sets of peers to which Prepare still adds, by name
+	uses    map[key][]string         // the names of the sets of peers that each port uses
+	users   map[string]int           // the number of ports that use a set
+	lastID  uint32                   // of a set
 }
 
 // Open makes the filter for these ports in the calling thread's network namespace, in place
@@ -156,13 +160,14 @@ func (t *Table) change(next map[key]Port, changed []key) error {
 		former, peersErr := t.addPeers(c, next, changed)
 		err := errors.Join(t.owner.Mark(c), peersErr)
 		for _, k := range changed {
-			_, had := t.ports[k]
+			old, had := t.ports[k]
 			p, has := next[k]
-			if had && !has {
-				err = errors.Join(err, t.removePort(c, k))
+			keeps := had && has && sameFamilies(old, p)
+			if had && !keeps {
+				err = errors.Join(err, t.removePort(c, old))
 			}
 			if has {
-				err = errors.Join(err, t.addPort(c, p, !had))
+				err = errors.Join(err, t.addPort(c, p, !keeps))
 			}
 		}
 		t.deletePeers(c, former)
@@ -198,7 +203,7 @@ func (t *Table) rebuild(ports map[key]Port) error {
 
 // apply fills the table, after clear or, if that is nil, after it has replaced the table.
 func (t *Table) apply(ports map[key]Port, counts map[string]nftables.CounterObj, clear func(*nftables.Conn)) error {
-	t.peers, t.uses, t.users, t.lastID = map[string]*nftables.Set{}, map[key][]string{}, map[string]int{}, firstID
+	t.peers, t.partial, t.uses, t.users, t.lastID = map[string]*nftables.Set{}, map[string]bool{}, map[key][]string{}, map[string]int{}, firstID
 	return t.conn.Transact(func(c *nftables.Conn) error {
 		var err error
 		if clear == nil {

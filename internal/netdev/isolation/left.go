@@ -32,8 +32,8 @@ func (t *Table) read(ports map[key]Port) (left, error) {
 		return left{}, err
 	}
 	keep := map[string]bool{}
-	for k := range ports {
-		for _, s := range t.flows(k).all() {
+	for _, p := range ports {
+		for _, s := range t.flows(p).all() {
 			keep[s.Name] = true
 		}
 	}

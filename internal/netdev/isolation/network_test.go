@@ -298,7 +298,7 @@ func (n *network) known(iface, kind string) []nftables.SetElement {
 	n.t.Helper()
 	c, err := n.table.conn.New()
 	n.check(err)
-	for _, s := range n.table.flows(key{iface: iface}).all() {
+	for _, s := range n.table.flows(Port{Interface: iface}).all() {
 		if strings.HasPrefix(s.Name, kind+"-") {
 			if _, err := c.GetSetByName(table, s.Name); errors.Is(err, unix.ENOENT) { // GetSetElements hides it
 				return nil

@@ -50,7 +50,7 @@ func (p Port) peerSets() map[string][]iprange.Range {
 	return wanted
 }
 
-// addPeers adds the sets of peers of ports that the kernel does not have yet. It returns
+// addPeers adds the sets of peers of ports that the kernel does not have yet, or not as a whole. It returns
 // those that the ports have used.
 func (t *Table) addPeers(c *nftables.Conn, ports map[key]Port, changed []key) (former []string, err error) {
 	var errs []error
@@ -67,10 +67,14 @@ func (t *Table) addPeers(c *nftables.Conn, ports map[key]Port, changed []key) (f
 		for name, peers := range p.peerSets() {
 			t.uses[k] = append(t.uses[k], name)
 			t.users[name]++
-			if t.peers[name] != nil {
+			if t.peers[name] != nil && !t.partial[name] {
 				continue
 			}
-			errs = append(errs, t.addSet(c, name, peers), nft.Change(c.SetAddElements, t.peers[name], intervals(peers)))
+			if t.peers[name] == nil {
+				errs = append(errs, t.addSet(c, name, peers))
+			}
+			delete(t.partial, name)
+			errs = append(errs, nft.Change(c.SetAddElements, t.peers[name], intervals(peers))) // the kernel takes those twice that are there
 		}
 	}
 	return former, errors.Join(errs...)
@@ -123,12 +127,13 @@ func (t *Table) Prepare(ports ...Port) (release func() error, err error) {
 
 func (t *Table) prepare(name string, peers []iprange.Range) error {
 	var set *nftables.Set
+	left := len(peers)
 	for chunk := range slices.Chunk(peers, prepared) {
 		done, err := func() (done bool, err error) {
 			t.mu.Lock()
 			defer t.mu.Unlock()
-			if t.peers[name] != set {
-				return true, nil // the set is there, or the table was rebuilt
+			if t.peers[name] != set || set != nil && !t.partial[name] {
+				return true, nil // the set is there, a port has needed all of it, or the table was rebuilt
 			}
 			err = t.transact(func(c *nftables.Conn) error {
 				if set == nil {
@@ -136,9 +141,13 @@ func (t *Table) prepare(name string, peers []iprange.Range) error {
 						return err
 					}
 					set = t.peers[name]
+					t.partial[name] = true
 				}
 				return nft.Change(c.SetAddElements, set, intervals(chunk))
 			})
+			if left -= len(chunk); left == 0 {
+				delete(t.partial, name)
+			}
 			return false, err
 		}()
 		if done || err != nil {
@@ -163,6 +172,7 @@ func (t *Table) deletePeers(c *nftables.Conn, former []string) {
 		if s := t.peers[name]; s != nil && t.users[name] == 0 {
 			c.DelSet(s)
 			delete(t.peers, name)
+			delete(t.partial, name)
 			delete(t.users, name)
 		}
 	}

@@ -114,7 +114,7 @@ func (t *Table) addPort(c *nftables.Conn, p Port, fresh bool) error {
 	k := p.key()
 	var err error
 	if fresh {
-		err = t.addFlows(c, k)
+		err = t.addFlows(c, p)
 	}
 	addChain(c, portChain(out, k), t.portRules(p, out, p.Egress))
 	addChain(c, portChain(in, k), t.portRules(p, in, p.Ingress))
@@ -126,7 +126,8 @@ func (t *Table) addPort(c *nftables.Conn, p Port, fresh bool) error {
 
 // removePort removes a port with its connections. That takes as long for many as for none: the
 // kernel frees them later.
-func (t *Table) removePort(c *nftables.Conn, k key) error {
+func (t *Table) removePort(c *nftables.Conn, p Port) error {
+	k := p.key()
 	err := changeMaps(c.SetDeleteElements, k)
 	for _, d := range []direction{out, in} { // a chain before those to which it jumps
 		for _, name := range []string{portChain(d, k), flowChain("known", d, k), flowChain("learn", d, k), flowChain("passed", d, k)} {
@@ -135,7 +136,7 @@ func (t *Table) removePort(c *nftables.Conn, k key) error {
 			c.DelChain(chain)
 		}
 	}
-	for _, s := range t.flows(k).all() {
+	for _, s := range t.flows(p).all() {
 		c.DelSet(s)
 	}
 	return err

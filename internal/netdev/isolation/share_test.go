@@ -2,9 +2,12 @@ package isolation
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/google/nftables"
 
 	"unnest/internal/hostapi/iprange"
 	"unnest/internal/hostapi/policylimit"
@@ -64,6 +67,100 @@ func TestAttackFullShare(t *testing.T) {
 		n.check(<-ended)
 		if len(restored) > 0 {
 			t.Errorf("a change of our own is taken for one of %+v", <-restored)
+		}
+	})
+}
+
+// A set of peers that another client has prepared in part is complete for the first port that uses it.
+func TestAttackPreparedInPart(t *testing.T) {
+	inNetwork(t, func(n *network) {
+		n.serve(1, "tcp", 80)
+		n.open(Port{Interface: "p1", Link: link, Ingress: none})
+		all := pod(2)
+		for i := range 2 * prepared {
+			a := netip.AddrFrom4([4]byte{9, 0, byte(i / 250), byte(i % 250)})
+			all = append(all, iprange.Range{First: a, Last: a})
+		}
+		all = iprange.Union(all)
+		port := Port{Interface: "p1", Link: link, Ingress: allow(Rule{all, nil})}
+		name, peers := peerSet(families[0], all)
+		for what, prepare := range map[string]func(){
+			"in part": func() {
+				n.table.mu.Lock()
+				defer n.table.mu.Unlock()
+				n.check(n.table.transact(func(c *nftables.Conn) error {
+					n.table.partial[name] = true
+					return errors.Join(n.table.addSet(c, name, peers), nft.Change(c.SetAddElements, n.table.peers[name], intervals(peers[:10])))
+				}))
+			},
+			"restored": func() {
+				release, err := n.table.Prepare(port)
+				n.check(err)
+				n.nft("", "flush", "ruleset")
+				n.check(n.table.Set(Port{Interface: "p2", Link: link, Ingress: none})) // makes the table again
+				n.check(release())
+			},
+			"whole": func() {
+				_, err := n.table.Prepare(port)
+				n.check(err)
+			},
+		} {
+			prepare()
+			n.check(n.table.Set(port))
+			n.connects(what, 2, 1, "tcp", 80, true)
+			n.connects(what, 3, 1, "tcp", 80, false)
+			if n.table.partial[name] || n.table.users[name] != 1 {
+				t.Errorf("%s: partial %t, %d users", what, n.table.partial[name], n.table.users[name])
+			}
+			n.check(n.table.Remove(port))
+			if len(n.table.peers)+len(n.table.users)+len(n.table.partial) > 0 {
+				t.Errorf("%s: kept of sets that no port uses: %v, %v, %v", what, n.table.peers, n.table.users, n.table.partial)
+			}
+		}
+	})
+}
+
+// A port with addresses of one family has no connections of the other in an isolated direction, and takes
+// no sets for them.
+func TestFamilies(t *testing.T) {
+	inNetwork(t, func(n *network) {
+		n.serve(1, "tcp", 80)
+		sets := func() (four, six int) {
+			all := n.nft("", "list", "sets", "bridge")
+			return strings.Count(all, "set begun-egress4-"), strings.Count(all, "set begun-egress6-")
+		}
+		port := Port{Interface: "p1", Link: link[:1]}
+		n.open(port)
+		for _, ingress := range []*Direction{nil, allow(Rule{everyone, nil})} {
+			port.Ingress = ingress
+			n.check(n.table.Set(port))
+			for a, want := range map[netip.Addr]bool{v4(1): true, v6(1): ingress == nil} {
+				c := n.dial(2, "tcp", netip.AddrPortFrom(a, 80))
+				if (c != nil) != want {
+					t.Errorf("isolated %t: %s connects: %t, want %t", ingress != nil, a, c != nil, want)
+				}
+				if c != nil {
+					c.Close()
+				}
+			}
+			if four, six := sets(); four != 1 || six != 0 {
+				t.Errorf("%d and %d sets", four, six)
+			}
+		}
+		port.Link = link
+		n.check(n.table.Set(port))
+		n.connects("both", 2, 1, "tcp", 80, true)
+		if four, six := sets(); four != 1 || six != 1 {
+			t.Errorf("both: %d and %d sets", four, six)
+		}
+		port.Link = link[1:]
+		n.check(n.table.Set(port))
+		if four, six := sets(); four != 0 || six != 1 {
+			t.Errorf("IPv6: %d and %d sets", four, six)
+		}
+		n.check(n.table.Remove(port))
+		if four, six := sets(); four != 0 || six != 0 {
+			t.Errorf("removed: %d and %d sets", four, six)
 		}
 	})
 }

@@ -24,7 +24,7 @@ func transaction(t *testing.T, p Port) (bytes int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table := &Table{peers: map[string]*nftables.Set{}, uses: map[key][]string{}, users: map[string]int{}, lastID: firstID}
+	table := &Table{peers: map[string]*nftables.Set{}, uses: map[key][]string{}, users: map[string]int{}, partial: map[string]bool{}, lastID: firstID}
 	if _, err := table.addPeers(c, map[key]Port{p.key(): p}, []key{p.key()}); err != nil {
 		t.Fatal(err)
 	}
@@ -37,8 +37,8 @@ func transaction(t *testing.T, p Port) (bytes int) {
 
 // The limits of policies count more bytes for rules and ranges than a transaction has.
 func TestSizeOfRules(t *testing.T) {
-	port := func(allow ...Rule) Port {
-		return Port{Interface: "u1234n5678-9012", Ingress: &Direction{Allow: allow}}
+	port := func(allow ...Rule) Port { // its chains have the longest names
+		return Port{Interface: "u1234n5678-9012", Address: v6(1), Ingress: &Direction{Allow: allow}}
 	}
 	var many6 []iprange.Range
 	for i := range 1000 {
@@ -52,6 +52,10 @@ func TestSizeOfRules(t *testing.T) {
 	}
 	if policylimit.TransactionShare > nft.SendBuffer/4 {
 		t.Errorf("policies take %d bytes of a transaction with %d", policylimit.TransactionShare, nft.SendBuffer)
+	}
+	// The kernel doubles the buffer.
+	if base := transaction(t, Port{Interface: "u1234n5678-9012", Link: link}); 1000*base > 2*nft.SendBuffer-policylimit.TransactionShare {
+		t.Errorf("a port takes %d bytes: a thousand do not fit into a transaction", base)
 	}
 	none := transaction(t, port())
 	for name, tt := range map[string]struct {
