@@ -16,9 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/hostd/quota"
 	"unnest/internal/testbed/cluster"
-	"unnest/internal/testbed/fleet"
 	"unnest/internal/testbed/oci"
 )
 
@@ -52,21 +50,10 @@ func testConformance(t *testing.T, dual bool, options ...string) {
 	if !k.step("up", k.up) {
 		return
 	}
-	k.enforcePolicies()
 	k.routeExternalIPs()
 	if k.step("images", k.loadTestImages) {
 		k.step("e2e.test", func() { k.upstream(dual) })
 	}
-}
-
-// enforcePolicies makes the host enforce the NetworkPolicies of the cluster.
-func (k *kubernetes) enforcePolicies() {
-	k.killDaemon()
-	k.fleet.Policy.Tenants[0].NetworkPolicy, k.fleet.Policy.Tenants[0].PodRanges = quota.PolicyOptional, bridgedPods
-	k.startDaemon()
-	dir := filepath.Join(k.t.TempDir(), "policy")
-	mustRun(k.t, k.unnest, "hostd", "--config", filepath.Join(k.fleet.Lab.Dir, "hostd.yaml"), "--state", k.fleet.Lab.Dir, "policy", "enroll", fleet.Tenant, "--out", dir)
-	k.policyClient(dir)
 }
 
 // externalIPs has the addresses that upstream's Services have outside the cluster's Service range:

@@ -16,7 +16,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/hostd/quota"
 	"unnest/internal/testbed/cluster"
 	"unnest/internal/testbed/fleet"
 	"unnest/internal/testbed/oci"
@@ -97,7 +96,6 @@ func (d *disruption) connect() {
 	c, err := cluster.View()
 	d.check(err)
 	d.check(c.Load(d.t.Context(), func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(archive.Bytes())), nil }))
-	d.fleet.Policy.Tenants[0].NetworkPolicy, d.fleet.Policy.Tenants[0].PodRanges = quota.PolicyOptional, bridgedPods
 	d.killDaemon()
 	d.startDaemon()
 	mustRun(d.t, d.unnest, "hostd", "--config", filepath.Join(d.fleet.Lab.Dir, "hostd.yaml"), "--state", d.fleet.Lab.Dir, "policy", "enroll", fleet.Tenant, "--out", d.policies)

@@ -4,14 +4,11 @@ package e2e
 
 import (
 	"net/netip"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
-	"unnest/internal/hostd/quota"
 	"unnest/internal/testbed/cluster"
-	"unnest/internal/testbed/fleet"
 )
 
 // With IPv4 and IPv6, and kube-proxy in its mode nftables, a pod with a NIC of its own has what
@@ -112,12 +109,6 @@ func (k *kubernetes) bothFamilies() {
 
 // addressPolicies lets own-node2 have connections from one pod's addresses, in both families.
 func (k *kubernetes) addressPolicies() {
-	k.killDaemon()
-	k.fleet.Policy.Tenants[0].NetworkPolicy, k.fleet.Policy.Tenants[0].PodRanges = quota.PolicyOptional, bridgedPods
-	k.startDaemon()
-	dir := filepath.Join(k.t.TempDir(), "policy")
-	mustRun(k.t, k.unnest, "hostd", "--config", filepath.Join(k.fleet.Lab.Dir, "hostd.yaml"), "--state", k.fleet.Lab.Dir, "policy", "enroll", fleet.Tenant, "--out", dir)
-	client := k.policyClient(dir)
 	var from []any
 	for _, a := range k.addresses("own-node1") {
 		from = append(from, map[string]any{"ipBlock": map[string]any{"cidr": a.String() + map[bool]string{true: "/32", false: "/128"}[a.Is4()]}})
@@ -134,5 +125,4 @@ func (k *kubernetes) addressPolicies() {
 	for _, to := range k.addresses("own-node2") {
 		k.wantReach(to, "twin-node1")
 	}
-	client.kill(k.t)
 }

@@ -99,6 +99,7 @@ func TestKubernetes(t *testing.T) {
 		{"the daemon is killed", k.daemonKilled},
 		{"NetworkPolicy", k.networkPolicies},
 		{"NetworkPolicy through Services", k.servicePolicies},
+		{"NetworkPolicy after another client", k.clusterPolicies},
 		{"the DaemonSet installs the plugins", k.daemonSet},
 		{"unnest bench cluster", k.benchCluster},
 		{"pods are deleted", k.deleted},
@@ -167,9 +168,7 @@ func (k *kubernetes) up() {
 	if n := len(regexp.MustCompile(`(?m)^[a-z-]+ +ready$`).FindAllString(status, -1)); n != 6 {
 		k.t.Errorf("%d components are ready, want 6:\n%s", n, status)
 	}
-	if !strings.Contains(status, "\nNetworkPolicies          enforced ") {
-		k.t.Errorf("the status does not say that policies are enforced:\n%s", status)
-	}
+	k.wantEnforced(status)
 	if n := len(regexp.MustCompile(`(?m)^node[12] +Ready `).FindAllString(status, -1)); n != 2 {
 		k.t.Errorf("%d nodes are ready, want 2:\n%s", n, status)
 	}
@@ -316,9 +315,6 @@ func (k *kubernetes) access() {
 	forward.kill(k.t)
 }
 
-// bridgedPods are the addresses of pods behind the guests' bridges.
-var bridgedPods = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/48")}
-
 // daemonKilled kills the host daemon while a connection is in use. A pod that is made
 // meanwhile starts when there is a daemon again.
 func (k *kubernetes) daemonKilled() {
@@ -335,7 +331,6 @@ func (k *kubernetes) daemonKilled() {
 	k.eventually("the pod's network is refused", func() bool {
 		return strings.Contains(k.ctl("get", "events", "--field-selector=involvedObject.name=late"), "FailedCreatePodSandBox")
 	})
-	k.fleet.Policy.Tenants[0].NetworkPolicy, k.fleet.Policy.Tenants[0].PodRanges = quota.PolicyOptional, bridgedPods
 	k.startDaemon()
 	k.progresses("with a new daemon")
 	k.ctl("wait", "--for=condition=Ready", "pod/late", podLimit)
@@ -434,6 +429,34 @@ func (k *kubernetes) servicePolicies() {
 	k.ctl("delete", "networkpolicy", "--all")
 	k.wantReach(service, "svc-near", "svc-far")
 	k.ctl("delete", "service/guarded", "pod/svc-server", "pod/svc-near", "pod/svc-far", "--wait", podLimit)
+}
+
+func (k *kubernetes) wantEnforced(status string) {
+	k.t.Helper()
+	if !strings.Contains(status, "\nNetworkPolicies          enforced ") {
+		k.t.Errorf("the status does not say that policies are enforced:\n%s", status)
+	}
+}
+
+// clusterPolicies checks that the cluster says that another client has been enrolled in place of its own,
+// and that its own enforces policies when the cluster is repaired.
+func (k *kubernetes) clusterPolicies() {
+	status := mustRun(k.t, k.unnest, "cluster", "status")
+	if !strings.Contains(status, "\nNetworkPolicies          NOT enforced: ") || !strings.Contains(status, "policy enroll") {
+		k.t.Errorf("the status does not say that another client has been enrolled:\n%s", status)
+	}
+	mustRun(k.t, k.unnest, "cluster", "repair")
+	k.wantEnforced(mustRun(k.t, k.unnest, "cluster", "status"))
+	to := k.address("own-node2")
+	k.apply(ingressPolicy("deny"))
+	k.wantNoReach(to, "own-node1", "bridge-node1")
+	k.apply(ingressPolicy("allow", map[string]any{
+		"from": []any{map[string]any{"podSelector": map[string]any{"matchLabels": map[string]string{"pod": "bridge-node1"}}}},
+	}))
+	k.wantReach(to, "bridge-node1")
+	k.wantNoReach(to, "own-node1")
+	k.ctl("delete", "networkpolicy", "--all")
+	k.wantReach(to, "own-node1")
 }
 
 // nodesConfig is the kubeconfig for those who reach the API server as the nodes do.

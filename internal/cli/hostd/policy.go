@@ -27,8 +27,8 @@ func newPolicyEnrollCmd(opts *Options) *cobra.Command {
 		Short: "Issue the credentials of a tenant's policy client",
 		Long: `Issue a certificate whose holder may choose which connections the pods of a tenant have,
 and write it to a directory (ca.crt, client.crt, client.key). Keep it out of the guests.
-Earlier certificates of the tenant's policy client become invalid. It is valid for a
-year.`,
+A tenant has one policy client: earlier certificates become invalid, and a client that has
+one ends when the new one begins. The certificate is valid for a year.`,
 		Example: `  unnest hostd policy enroll default --out /etc/unnest/policy`,
 		Args:    usage.Args("TENANT"),
 		RunE: func(_ *cobra.Command, args []string) error {

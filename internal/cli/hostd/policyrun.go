@@ -30,8 +30,8 @@ func newPolicyRunCmd(opts *Options) *cobra.Command {
 		Long: `Watch the network policies, pods and namespaces of a Kubernetes cluster, and have a host
 daemon filter the NICs of the pods. It needs the right to list and watch these three, and
 the credentials of "unnest hostd policy enroll". Run one for each host of the cluster's
-nodes, outside of the nodes. It ends on SIGINT or SIGTERM; the policies that are in force
-stay.`,
+nodes, outside of the nodes. It ends on SIGINT or SIGTERM, and if the daemon refuses its
+certificate; the policies that are in force stay.`,
 		Example: `  unnest hostd policy run --server 10.201.0.1:7443 --credentials /etc/unnest/policy --kubeconfig /etc/unnest/kubeconfig`,
 		Args:    usage.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {

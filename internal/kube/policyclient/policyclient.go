@@ -15,6 +15,8 @@ import (
 	"reflect"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -32,8 +34,11 @@ const (
 
 // Run keeps the daemon in step until ctx ends. When the daemon or the API server cannot be
 // reached, it tries again; what is in force stays meanwhile. It logs an error once until
-// there is another.
+// there is another. If the daemon refuses the client's credentials, Run returns its error: somebody has
+// revoked them or enrolled another client.
 func Run(ctx context.Context, config *rest.Config, daemon hostdpb.HostPolicyClient, log *slog.Logger) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	c := &client{log: log, changed: make(chan struct{}, 1)}
 	var err error
 	if c.informers, err = newInformers(config, c.change); err != nil {
@@ -44,6 +49,9 @@ func Run(ctx context.Context, config *rest.Config, daemon hostdpb.HostPolicyClie
 	last := ""
 	for ctx.Err() == nil {
 		err := c.serve(ctx, daemon)
+		if grpcstatus.Code(err) == codes.Unauthenticated {
+			return err
+		}
 		if text := fmt.Sprint(err); ctx.Err() == nil && text != last {
 			log.Error("the host daemon does not take policies; trying again", "error", err)
 			last = text

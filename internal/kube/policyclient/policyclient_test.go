@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -147,5 +150,21 @@ func TestAttackAnnotatedUID(t *testing.T) {
 		if got, err := strip(p); err != nil || got.(*corev1.Pod).UID != want || len(got.(*corev1.Pod).Annotations) > 0 {
 			t.Errorf("%v: UID %q, %v, want %q", annotations, got.(*corev1.Pod).UID, err, want)
 		}
+	}
+}
+
+// refusing is a daemon that has revoked the client's certificate.
+type refusing struct{ hostdpb.HostPolicyClient }
+
+func (refusing) Apply(context.Context, ...grpc.CallOption) (hostdpb.HostPolicy_ApplyClient, error) {
+	return nil, grpcstatus.Error(codes.Unauthenticated, "the certificate is not that of the present policy client")
+}
+
+// A client whose certificate is not valid any more ends, so that who starts it again sees it, and with new
+// credentials it is in step.
+func TestRunEndsWhenRevoked(t *testing.T) {
+	err := Run(t.Context(), newAPIServer(t).config(), refusing{}, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	if grpcstatus.Code(err) != codes.Unauthenticated {
+		t.Errorf("Run returns %v", err)
 	}
 }

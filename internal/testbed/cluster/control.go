@@ -261,14 +261,16 @@ func Repair(ctx context.Context) (started []string, err error) {
 	if err = errors.Join(err, clientErr); err != nil {
 		return started, err
 	}
-	for _, p := range append(c.components(), c.policyClient()) {
-		if ask(ctx, client, p.health) == nil {
-			continue
+	restart := func(p component, start func() error) {
+		if err == nil && ask(ctx, client, p.health) != nil {
+			if err = start(); err == nil {
+				started = append(started, p.name)
+			}
 		}
-		if err := c.start(ctx, p); err != nil {
-			return started, err
-		}
-		started = append(started, p.name)
 	}
-	return started, nil
+	for _, p := range c.components() {
+		restart(p, func() error { return c.start(ctx, p) })
+	}
+	restart(c.policyClient(), func() error { return c.startPolicyClient(ctx) })
+	return started, err
 }

@@ -80,6 +80,9 @@ func (f family) bridgeSubnet(node netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(plus(f.bridges, 1, lastByte(node)), f.bridges.BitLen()-8)
 }
 
+// bridged has the pods behind the bridges of all nodes, whose indices fit into a byte.
+func (f family) bridged() netip.Prefix { return netip.PrefixFrom(f.bridges, f.bridges.BitLen()-16) }
+
 func lastByte(a netip.Addr) byte { return a.AsSlice()[a.BitLen()/8-1] }
 
 // all returns what get returns for each family, as text.
@@ -109,9 +112,10 @@ func (c *Cluster) addFamilies() error {
 	}
 	tenant := &c.fleet.Policy.Tenants[0]
 	if len(families) == 1 {
-		tenant.Ranges = nil
+		tenant.Ranges, tenant.ClaimRanges = nil, nil
 	}
 	network := family6.host.Masked()
+	tenant.ClaimRanges = append(tenant.ClaimRanges, network)
 	tenant.Ranges = append(tenant.Ranges, ipam.Range{
 		Subnet: network, First: plus(network.Addr(), 2, 1), Last: plus(network.Addr(), 2, 0xff), Gateway: family6.host.Addr(),
 	})

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"unnest/internal/hostd/ipam"
+	"unnest/internal/hostd/quota"
 	"unnest/internal/testbed/fleet"
 	"unnest/internal/testbed/lab"
 )
@@ -89,6 +90,22 @@ func TestAddFamilies(t *testing.T) {
 		}
 		if got, err := readFamilies(l); got != names || err != nil {
 			t.Errorf("later commands read %q, %v, want %s", got, err, names)
+		}
+		c.setPolicy()
+		if content, err := quota.Marshal(f.Policy); err != nil {
+			t.Error(err)
+		} else if _, err := quota.Parse("hostd.yaml", content); err != nil {
+			t.Errorf("%s: the daemon refuses its configuration: %v", names, err)
+		}
+		for _, family := range c.families() {
+			tenant, claims := f.Policy.Tenants[0], func(r netip.Prefix) bool { return r == family.host.Masked() }
+			if !slices.ContainsFunc(tenant.ClaimRanges, claims) {
+				t.Errorf("%s: pods may ask for addresses in %v only", names, tenant.ClaimRanges)
+			}
+			behind := family.bridgeSubnet(netip.MustParseAddr("10.201.0.200")).Addr()
+			if !slices.ContainsFunc(tenant.PodRanges, func(r netip.Prefix) bool { return r.Contains(behind) }) {
+				t.Errorf("%s: a pod behind a bridge with %s is no peer: podRanges are %v", names, behind, tenant.PodRanges)
+			}
 		}
 		ranges := f.Policy.Tenants[0].Ranges
 		if _, err := ipam.New(ranges, 0); err != nil || len(ranges) != len(c.families()) {

@@ -27,19 +27,31 @@ func (c *Cluster) policyClient() component {
 }
 
 // setPolicy has the host daemon take policies. Pods have all connections until the client has said which:
-// a cluster whose client has ended goes on.
-func (c *Cluster) setPolicy() { c.fleet.Policy.Tenants[0].NetworkPolicy = quota.PolicyOptional }
+// a cluster whose client has ended goes on. Pods behind bridges are peers by their status. Those on the
+// network of a node have its addresses, which the daemon knows.
+func (c *Cluster) setPolicy() {
+	tenant := &c.fleet.Policy.Tenants[0]
+	tenant.NetworkPolicy = quota.PolicyOptional
+	for _, f := range c.families() {
+		tenant.PodRanges = append(tenant.PodRanges, f.bridged())
+	}
+}
 
 // startPolicies starts the policy client, with rights of its own, and waits until the policies are
 // in force.
 func (c *Cluster) startPolicies(ctx context.Context) error {
-	if err := credentials.EnrollPolicy(c.Lab.Dir, c.fleet.Policy, fleet.Tenant, c.path("policies")); err != nil {
-		return err
-	}
 	if err := c.writeKubeconfig("policies.conf", c.apiURL(), policyUser); err != nil {
 		return err
 	}
 	if err := c.Apply(ctx, policyRights()...); err != nil {
+		return err
+	}
+	return c.startPolicyClient(ctx)
+}
+
+// startPolicyClient starts the policy client with new credentials: somebody may have enrolled another one.
+func (c *Cluster) startPolicyClient(ctx context.Context) error {
+	if err := credentials.EnrollPolicy(c.Lab.Dir, c.fleet.Policy, fleet.Tenant, c.path("policies")); err != nil {
 		return err
 	}
 	return c.start(ctx, c.policyClient())
@@ -53,15 +65,16 @@ func (c *Cluster) Policies(ctx context.Context) error {
 		err = ask(ctx, client, c.policyClient().health)
 	}
 	if err != nil {
-		return fmt.Errorf("enforce NetworkPolicies: %w", err)
+		return fmt.Errorf("enforce NetworkPolicies: %w%s", err, lastLine(c.path(policyName+".log")))
 	}
 	return nil
 }
 
-// policyRights let the policy client read what it needs, and nothing else.
+// policyRights let the policy client read what it needs and say which namespaces it refuses, and nothing else.
 func policyRights() []map[string]any {
 	read := func(group string, resources ...string) map[string]any {
 		return map[string]any{"apiGroups": []string{group}, "resources": resources, "verbs": []string{"list", "watch"}}
 	}
-	return rights(policyUser, read("", "pods", "namespaces"), read("networking.k8s.io", "networkpolicies"))
+	return rights(policyUser, read("", "pods", "namespaces"), read("networking.k8s.io", "networkpolicies"),
+		map[string]any{"apiGroups": []string{""}, "resources": []string{"events"}, "verbs": []string{"create"}})
 }

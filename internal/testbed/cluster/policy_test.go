@@ -11,25 +11,29 @@ import (
 	"unnest/internal/testbed/lab"
 )
 
-// The policy client may list and watch what policies select, and change nothing.
+// The policy client may list and watch what policies select, create events, and nothing else.
 func TestPolicyRights(t *testing.T) {
 	text := string(asJSON(map[string]any{"items": policyRights()}))
-	for _, want := range []string{`"pods"`, `"namespaces"`, `"networkpolicies"`, `"unnest:policies"`} {
+	for _, want := range []string{`"pods"`, `"namespaces"`, `"networkpolicies"`, `"events"`, `"unnest:policies"`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%s is not in %s", want, text)
 		}
 	}
 	var list struct {
 		Items []struct {
-			Rules []struct{ Verbs []string }
+			Rules []struct{ Resources, Verbs []string }
 		}
 	}
 	if err := json.Unmarshal([]byte(text), &list); err != nil {
 		t.Fatal(err)
 	}
 	for _, rule := range list.Items[0].Rules {
-		if !slices.Equal(rule.Verbs, []string{"list", "watch"}) {
-			t.Errorf("verbs %v", rule.Verbs)
+		want := []string{"list", "watch"}
+		if rule.Resources[0] == "events" {
+			want = []string{"create"}
+		}
+		if !slices.Equal(rule.Verbs, want) {
+			t.Errorf("%v of %v", rule.Verbs, rule.Resources)
 		}
 	}
 }
