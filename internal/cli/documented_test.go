@@ -12,7 +12,7 @@ import (
 )
 
 var (
-	documentedCommand = regexp.MustCompile("(?m)^(?: {4,}|)(?:\\S*/)?unnest ([a-z].*)$")
+	documentedCommand = regexp.MustCompile(`(?m)^(?: {4,}|)(?:\S*/)?unnest ([a-z].*)$`)
 	endOfWords        = regexp.MustCompile(`\s(?:#|\||>|<|&&|;).*$|\s[0-9&]?>.*$`)
 )
 

@@ -49,7 +49,7 @@ func waiterMain() int {
 			err := os.WriteFile(args[0], nil, 0o600)
 			for err == nil && cmd.Context().Err() == nil {
 				fmt.Fprintln(streams.Err, "booting")
-				fmt.Fprintln(streams.Out, "waiting")
+				_, _ = fmt.Fprintln(streams.Out, "waiting")
 			}
 			return errors.Join(err, os.Remove(args[0]), fmt.Errorf("boot guest node1: %w", cmd.Context().Err()))
 		},

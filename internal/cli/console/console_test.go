@@ -32,7 +32,7 @@ func TestMainPrintsTheErrorAndReturnsTheExitCode(t *testing.T) {
 	defer stdout.Close()
 	// What runs has something to undo: it ends by its context, not by the signal.
 	unread := func(ctx context.Context, stdout io.Writer) error {
-		fmt.Fprintln(stdout, "case 1")
+		_, _ = fmt.Fprintln(stdout, "case 1")
 		<-ctx.Done()
 		return ctx.Err()
 	}
