@@ -65,7 +65,7 @@ func aCluster() summary.Plan {
 			{Name: "<ann>", Pods: 9, Nodes: vms(8), Now: dollars(800), PerVM: "1 vCPU",
 				PoolPlan: summary.PoolPlan{PackedVMs: vms(5), SplitVMs: vms(4), Packed: dollars(500), Split: dollars(400), Bound: dollars(400), PodsSplit: 2}},
 			{Name: "b", Pods: 1, Nodes: vms(1), Now: dollars(100), Stays: "pod x is large",
-				PoolPlan: summary.PoolPlan{PackedVMs: vms(1), SplitVMs: vms(1), Packed: dollars(100), Split: dollars(100), Bound: dollars(100)}},
+				PoolPlan: summary.PoolPlan{PackedVMs: vms(1), SplitVMs: vms(1), Packed: dollars(100), Split: dollars(100)}},
 		},
 		Stay:  []summary.Stay{{Why: "control plane", Nodes: 3, Cost: dollars(1_000_000), Unpriced: 1}},
 		Rules: []summary.Rule{{What: "pod affinity", How: "NOT HONOURED", Pods: 3}}}

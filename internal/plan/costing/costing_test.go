@@ -214,6 +214,19 @@ func TestLimited(t *testing.T) {
 	}
 }
 
+// A pool that is not planned has no bound: that of the pods without those left out is none of theirs.
+func TestNoBoundOfAPoolThatStays(t *testing.T) {
+	today := &Today{pools: map[string]fleet.Pool{"a": {User: cluster.User{Name: "a"}, Now: 500}}}
+	for _, tt := range []struct {
+		left []pack.Left
+		want summary.Dollars
+	}{{nil, 300}, {[]pack.Left{{Pod: "x", Reason: "is large"}}, 0}} {
+		if c := today.pool(pack.Comparison{User: cluster.User{Name: "a"}, Left: tt.left, Whole: pack.Outcome{Cost: 400}, Best: pack.Outcome{Cost: 400}}, 300); c.Bound != tt.want || (c.Stays == "") != (tt.left == nil) {
+			t.Errorf("without %v: bound %v, stays %q, want %v", tt.left, c.Bound, c.Stays, tt.want)
+		}
+	}
+}
+
 // BenchmarkCosts compares the plans with first-fit decreasing on one model for each user, as the
 // cluster autoscaler packs, and with Karpenter after its consolidation, in dollars per hour.
 func BenchmarkCosts(b *testing.B) {

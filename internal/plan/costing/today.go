@@ -75,7 +75,7 @@ func (t *Today) pool(plans pack.Comparison, bound int64) *summary.PoolCost {
 		PoolPlan: summary.PoolPlan{Packed: now, Split: now, Bound: min(summary.Dollars(bound), now), PackedVMs: p.Nodes, SplitVMs: p.Nodes}}
 	if len(plans.Left) > 0 {
 		c.Stays = fmt.Sprintf("pod %s %s", plans.Left[0].Pod, plans.Left[0].Reason)
-		c.Bound = now
+		c.Bound = 0 // that of the other pods need not hold for all
 		return &c
 	}
 	if cheaper(&c.PoolPlan, plans, p.Catalogue); c.Packed < c.Now {

@@ -13,7 +13,7 @@ type Today struct {
 	Now        Dollars    `json:"pay_now"`
 	Packed     Dollars    `json:"could_pay_packed"` // with the same whole pods on other VMs
 	Split      Dollars    `json:"could_pay_split"`  // with containers of a pod on several VMs as well
-	Bound      Dollars    `json:"bound"`            // no plan that keeps the rules costs less
+	Bound      Dollars    `json:"bound"`            // no plan that keeps the rules costs less; pools without a bound count as 0
 	PodsSplit  int        `json:"pods_split"`
 	Sized      *SizedSum  `json:"right_sized,omitempty"` // with requests by use; nil: the use is unknown
 	Steps      []NextStep `json:"steps"`                 // those that save most for each moved pod first, splits after packing
@@ -64,7 +64,7 @@ type PoolPlan struct {
 	SplitVMs  map[string]int `json:"vms_split"`
 	Packed    Dollars        `json:"could_pay_packed"`
 	Split     Dollars        `json:"could_pay_split"`
-	Bound     Dollars        `json:"bound"`
+	Bound     Dollars        `json:"bound"` // 0: none is known
 	PodsSplit int            `json:"pods_split"`
 	Placement []PlacedVM     `json:"placement,omitempty"` // of the cheapest plan; none: as it is
 }

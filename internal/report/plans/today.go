@@ -75,11 +75,19 @@ func priceWords(t summary.Today) string {
 	return "Prices: " + strings.Join(slices.Concat(t.Prices, noPrices(t)), "; ") + "."
 }
 
-// gap returns how far the last plan is above its bound.
+// gap returns how far the last plan is above its bound, without the pools that have none.
 func gap(t summary.Today) float64 {
 	_, split, bound, _ := t.Could()
+	for _, p := range t.Pools {
+		if unbounded(p) {
+			split -= p.Final().Split
+		}
+	}
 	return summary.Ratio(split-bound, bound)
 }
+
+// unbounded reports whether no bound of the pool's cost is known.
+func unbounded(p summary.PoolCost) bool { return p.Stays != "" && p.Final().Bound == 0 }
 
 // optimalPools counts the pools whose last plan is proved optimal.
 func optimalPools(c summary.Plan) int {
@@ -195,7 +203,7 @@ func todayWarnings(t summary.Today) []string {
 	}
 	for _, p := range t.Pools {
 		if p.Stays != "" {
-			warnings = append(warnings, fmt.Sprintf("Pool %s stays as it is: %s.", p.Name, p.Stays))
+			warnings = append(warnings, fmt.Sprintf("Pool %s stays as it is and has no bound: %s.", p.Name, p.Stays))
 		}
 	}
 	if t.Waiting > 0 {

@@ -19,25 +19,29 @@ func poolTable(t summary.Today) document.Table {
 		table.Columns = append(table.Columns, document.Column{Name: name, Numeric: true})
 	}
 	table.Columns = append(table.Columns, document.Column{Name: "pool"})
-	add := func(now, packed, split, sized, bound summary.Dollars, pods, name string) {
+	add := func(now, packed, split, sized summary.Dollars, bound, pods, name string) {
 		row := document.TextRow(now.String(), packed.String(), split.String())
 		if t.Sized != nil {
 			row = append(row, document.Cell{Text: sized.String()})
 		}
-		table.Rows = append(table.Rows, append(row, document.TextRow(bound.String(), pods, name)...))
+		table.Rows = append(table.Rows, append(row, document.TextRow(bound, pods, name)...))
 	}
 	for _, p := range t.Pools {
-		add(p.Now, p.Packed, p.Split, p.Final().Split, p.Final().Bound, fmt.Sprint(p.Pods), p.Name)
+		bound := p.Final().Bound.String()
+		if unbounded(p) {
+			bound = "none"
+		}
+		add(p.Now, p.Packed, p.Split, p.Final().Split, bound, fmt.Sprint(p.Pods), p.Name)
 	}
 	var stays summary.Dollars
 	for _, s := range t.Stay {
 		stays += s.Cost
 	}
 	if len(t.Stay) > 0 {
-		add(stays, stays, stays, stays, stays, "", "nodes that stay")
+		add(stays, stays, stays, stays, stays.String(), "", "nodes that stay")
 	}
 	_, sized, bound, _ := t.Could()
-	add(t.Now, t.Packed, t.Split, sized, bound, "", "all")
+	add(t.Now, t.Packed, t.Split, sized, bound.String(), "", "all")
 	table.Sums = 1
 	table.Notes = []string{fmt.Sprintf("Catalogues: %s. Prices: %s. Reserved for the kubelet on models that the cluster does not have: %s.",
 		strings.Join(t.Catalogues, ", "), strings.Join(slices.Concat(t.Prices, noPrices(t)), ", "), t.Reserved)}
