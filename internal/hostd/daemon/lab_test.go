@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -31,6 +32,7 @@ import (
 	"unnest/internal/hostapi/hostdpb"
 	"unnest/internal/hostd/configfile"
 	"unnest/internal/hostd/ipam"
+	"unnest/internal/hostd/metrics"
 	"unnest/internal/hostd/quota"
 	"unnest/internal/hostd/record"
 	"unnest/internal/netdev/share"
@@ -64,6 +66,7 @@ func daemonMain(stateDir, unplugTimeout string) int {
 	if err == nil {
 		err = Serve(ctx, Config{
 			StateDir: stateDir, Quotas: withVolumes(p, stateDir), UnplugTimeout: d, Logger: log, Changes: changes,
+			Build: metrics.Build{Version: "test"},
 			Ready: func(a net.Addr) { _, _ = fmt.Fprintln(os.Stdout, a) }, Mounts: share.Namespace(os.Getenv("UNNEST_MOUNT_NAMESPACE")),
 		})
 	}
@@ -439,7 +442,10 @@ func (m *machine) netdevs() string {
 	return text
 }
 
-// taps are the lab's TAPs as "name alias".
+// since is the time in an alias.
+var since = regexp.MustCompile(`,t=[0-9a-z]+`)
+
+// taps are the lab's TAPs as "name alias", without times.
 func (l *lab) taps() []string {
 	l.t.Helper()
 	var all []string
@@ -447,7 +453,7 @@ func (l *lab) taps() []string {
 		links, err := netlinksafe.LinkList()
 		for _, link := range links {
 			if _, ok := link.(*netlink.Tuntap); ok {
-				all = append(all, link.Attrs().Name+" "+link.Attrs().Alias)
+				all = append(all, link.Attrs().Name+" "+since.ReplaceAllString(link.Attrs().Alias, ""))
 			}
 		}
 		return err

@@ -402,10 +402,8 @@ func (p *Policies) replace(session *Session, pods map[string]podRules) (c Commit
 	if err = p.apply(t); err == nil { // what the kernel refuses must not be in the file
 		kept := p.here(t)
 		c = Committed{len(kept), t.refused}
-		p.mu.Unlock()
 		var unkept string
-		unkept, err = p.keep(t.name, kept)
-		p.mu.Lock()
+		p.unlocked(func() { unkept, err = p.keep(t.name, kept) })
 		t.unkept = unkept
 	}
 	if err != nil {
@@ -414,6 +412,13 @@ func (p *Policies) replace(session *Session, pods map[string]podRules) (c Commit
 		return Committed{}, errors.Join(err, p.apply(t))
 	}
 	return c, nil
+}
+
+// unlocked calls f without the lock, which the caller holds again after it, also after a panic.
+func (p *Policies) unlocked(f func()) {
+	p.mu.Unlock()
+	defer p.mu.Lock()
+	f()
 }
 
 func (p *Policies) tenant(name string) *tenant {

@@ -179,10 +179,8 @@ func (p *Policies) update(name string) error {
 	if t == nil {
 		return nil
 	}
-	p.mu.Unlock()
-	t.changing.Lock()
+	p.unlocked(t.changing.Lock)
 	defer t.changing.Unlock()
-	p.mu.Lock()
 	return p.apply(t)
 }
 
@@ -203,41 +201,41 @@ func (p *Policies) apply(t *tenant) error {
 		p.log.Warn("policies of namespaces are larger than the tenant's share: their isolated pods have no connections",
 			"tenant", t.name, "namespaces", t.refused, "bytes", t.size, "share", policylimit.Share(len(p.tenants)))
 	}
-	p.mu.Unlock()
 	now := maps.Clone(was)
 	var changed, removed []isolation.Port
-	for _, port := range wanted {
-		k := key{port.Interface, port.Address}
-		if old, ok := was[k]; !ok || !reflect.DeepEqual(old, port) {
-			changed = append(changed, port)
-		}
-		delete(was, k)
-	}
-	for _, port := range was {
-		removed = append(removed, port)
-	}
 	var err error
-	for len(changed) > 0 && err == nil {
-		n, bytes := 0, 0
-		for ; n < len(changed) && (n == 0 || bytes < policylimit.PodMessage); n++ {
-			bytes += rulesMessage(changed[n])
-		}
-		if err = p.table.Set(changed[:n]...); err == nil {
-			for _, port := range changed[:n] {
-				now[key{port.Interface, port.Address}] = port
+	p.unlocked(func() {
+		for _, port := range wanted {
+			k := key{port.Interface, port.Address}
+			if old, ok := was[k]; !ok || !reflect.DeepEqual(old, port) {
+				changed = append(changed, port)
 			}
-			changed = changed[n:]
+			delete(was, k)
 		}
-	}
-	if err == nil {
-		err = p.table.Remove(removed...)
-	}
+		for _, port := range was {
+			removed = append(removed, port)
+		}
+		for len(changed) > 0 && err == nil {
+			n, bytes := 0, 0
+			for ; n < len(changed) && (n == 0 || bytes < policylimit.PodMessage); n++ {
+				bytes += rulesMessage(changed[n])
+			}
+			if err = p.table.Set(changed[:n]...); err == nil {
+				for _, port := range changed[:n] {
+					now[key{port.Interface, port.Address}] = port
+				}
+				changed = changed[n:]
+			}
+		}
+		if err == nil {
+			err = p.table.Remove(removed...)
+		}
+	})
 	for k := range was {
 		if err == nil {
 			delete(now, k)
 		}
 	}
-	p.mu.Lock()
 	p.inForce[t.name] = slices.Collect(maps.Values(now))
 	return err
 }

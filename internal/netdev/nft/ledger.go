@@ -31,21 +31,25 @@ func ledgerOf(ns netns.NsHandle) *ledger {
 
 // transact calls f, which makes a generation unless it fails.
 func (l *ledger) transact(f func() error) error {
-	l.mu.Lock()
-	l.busy++
-	l.mu.Unlock()
+	var made uint32
+	l.count(1, 0)
+	defer func() { l.count(-1, made) }()
 	err := f()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.busy--
 	if err == nil {
-		l.done++
+		made = 1
 	}
 	return err
 }
 
-// count returns the number of transactions, and whether none is under way.
-func (l *ledger) count() (done uint32, idle bool) {
+func (l *ledger) count(busy int, done uint32) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.busy += busy
+	l.done += done
+}
+
+// counted returns the number of transactions, and whether none is under way.
+func (l *ledger) counted() (done uint32, idle bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.done, l.busy == 0

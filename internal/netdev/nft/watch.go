@@ -208,9 +208,9 @@ func (w *watch) account() error {
 
 // state returns the present state, nil while a transaction of this process is under way.
 func (w *watch) state() (*state, error) {
-	before, idle := w.ledger.count()
+	before, idle := w.ledger.counted()
 	now, err := w.generation()
-	if after, still := w.ledger.count(); err != nil || !idle || !still || before != after {
+	if after, still := w.ledger.counted(); err != nil || !idle || !still || before != after {
 		return nil, err
 	}
 	return &state{now, before}, nil
