@@ -134,10 +134,14 @@ func TestClusterFindings(t *testing.T) {
 		t.Errorf("steps (-want +got):\n%s", diff)
 	}
 	warnings := strings.Join(doc.Warnings, "\n")
-	for _, want := range []string{"Not honoured: pod affinity, of 3 pods.", "Without a price, and in no sum: 1 node (control plane).", "Pool b stays as it is: pod x is large.", "Not planned: 2 pods without a node.", "Not planned: 1 pod on nodes that the dump lacks."} {
+	for _, want := range []string{"Not honoured: pod affinity, of 3 pods.", "Without a price, and in no sum: 1 node (control plane).", "Pool b stays as it is and has no bound: pod x is large.", "Not planned: 2 pods without a node.", "Not planned: 1 pod on nodes that the dump lacks."} {
 		if !strings.Contains(warnings, want) {
 			t.Errorf("warnings lack %q:\n%s", want, warnings)
 		}
+	}
+	// The pool that stays has no bound: it is not optimal, and not part of the gap.
+	if row := doc.Groups[0].Tables[0].Rows[1]; row[3].Text != "none" || !strings.HasSuffix(doc.Headlines[2], "The plan with splits is 0.00 % above the bound, and proved optimal for 1 pool.") {
+		t.Errorf("bound %v, %q", row, doc.Headlines[2])
 	}
 	c := aCluster()
 	c.Today = &summary.Today{Nodes: 1}

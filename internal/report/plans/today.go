@@ -91,9 +91,6 @@ func unbounded(p summary.PoolCost) bool { return p.Stays != "" && p.Final().Boun
 
 // optimalPools counts the pools whose last plan is proved optimal.
 func optimalPools(c summary.Plan) int {
-	if c.Use == nil {
-		return c.Optimal
-	}
 	n := 0
 	for _, p := range c.Today.Pools {
 		if last := p.Final(); p.Pods > 0 && last.Split == last.Bound {
