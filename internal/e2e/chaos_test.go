@@ -188,6 +188,7 @@ func newChaos(t *testing.T) *chaos {
 		red.Name, red.Bridge, red.NAT, red.Volumes = "red", "br-red", true, ""
 		red.Gateways = []netip.Prefix{netip.MustParsePrefix("10.203.0.1/16")}
 		red.Ranges = []ipam.Range{{Subnet: netip.MustParsePrefix("10.203.0.0/16"), Gateway: netip.MustParseAddr("10.203.0.1")}}
+		red.ClaimRanges = nil
 		f.Policy.Tenants = append(f.Policy.Tenants, red)
 		c.smallDisk(t, filepath.Join(f.Lab.Dir, "cooling"))
 	})
