@@ -3,11 +3,13 @@
 // up to 128 prefixes.
 //
 // Addresses of both families may be in one set: those of IPv4 come first. An address of IPv4 that
-// is mapped into IPv6 is one of IPv6. What a set is for
-// does not belong here.
+// is mapped into IPv6 is one of IPv6.
+//
+// What a set is for does not belong here.
 package iprange
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"math/bits"
 	"net/netip"
@@ -140,4 +142,16 @@ func Subtract(from, without []Range) (left []Range) {
 func Contains(all []Range, a netip.Addr) bool {
 	i := sort.Search(len(all), func(i int) bool { return a.Compare(all[i].Last) <= 0 })
 	return i < len(all) && all[i].Contains(a)
+}
+
+// Sum returns a sum of a set that is as Union returns it: other addresses have another sum.
+func Sum(all []Range) (sum [sha256.Size]byte) {
+	h := sha256.New()
+	for _, r := range all {
+		h.Write([]byte{byte(r.First.BitLen())}) // else four ranges of IPv4 read as one of IPv6
+		h.Write(r.First.AsSlice())
+		h.Write(r.Last.AsSlice())
+	}
+	h.Sum(sum[:0])
+	return sum
 }

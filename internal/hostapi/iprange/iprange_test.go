@@ -72,6 +72,18 @@ func TestSets(t *testing.T) {
 	})
 }
 
+// Sets of other addresses have other sums, also of the other family.
+func TestSum(t *testing.T) {
+	v4, mapped := Of(netip.MustParsePrefix("10.0.0.1/32")), Of(netip.MustParsePrefix("::ffff:10.0.0.1/128"))
+	seen := map[[32]byte][]Range{}
+	for _, set := range [][]Range{nil, {v4}, {mapped}, {v4, mapped}, {v4, v4, v4, v4}, {Of(netip.MustParsePrefix("a00:1:a00:1:a00:1:a00:1/128"))}} {
+		if other, ok := seen[Sum(set)]; ok {
+			t.Errorf("%v has the sum of %v", set, other)
+		}
+		seen[Sum(set)] = set
+	}
+}
+
 // A text that is not a range is refused.
 func TestParseRefuses(t *testing.T) {
 	for _, text := range []string{"", "-", "10.0.0.1", "10.0.0.2-10.0.0.1", "10.0.0.1-::1", "10.0.0.0/33", "fe80::1%a-fe80::2%a", "10.0.0.1-10.0.0.2-10.0.0.3"} {

@@ -7,22 +7,12 @@ import (
 	"unnest/internal/netdev/isolation"
 )
 
-// sharedPeers are peers of rules by what they are, so that pods with the same have them once.
+// sharedPeers are peers of rules by their iprange.Sum, so that pods with the same have them once.
 type sharedPeers map[[sha256.Size]byte]*sharedRanges
 
 type sharedRanges struct {
 	ranges []iprange.Range
 	users  int
-}
-
-func contentOf(peers []iprange.Range) (sum [sha256.Size]byte) {
-	h := sha256.New()
-	for _, r := range peers {
-		h.Write(r.First.AsSlice())
-		h.Write(r.Last.AsSlice())
-	}
-	h.Sum(sum[:0])
-	return sum
 }
 
 // share has rules of a pod share the peers that other pods have.
@@ -32,7 +22,7 @@ func (s sharedPeers) share(p podRules) {
 			continue
 		}
 		for i, r := range d.Allow {
-			content := contentOf(r.Peers)
+			content := iprange.Sum(r.Peers)
 			if s[content] == nil {
 				s[content] = &sharedRanges{ranges: r.Peers}
 			}
@@ -44,7 +34,7 @@ func (s sharedPeers) share(p podRules) {
 // use counts further users of shared peers, or fewer, and returns the number of ranges that
 // there are more now.
 func (s sharedPeers) use(peers []iprange.Range, users int) (more int) {
-	content := contentOf(peers)
+	content := iprange.Sum(peers)
 	shared := s[content]
 	if shared.users == 0 {
 		more = len(peers)

@@ -67,3 +67,22 @@ func TestPolicyMemoryIsCounted(t *testing.T) {
 		}
 	}
 }
+
+// A namespace does not get another one's peers replaced by peers of its own: four ranges of IPv4 have the bytes of
+// one range of IPv6.
+func TestAttackPeersOfOtherFamily(t *testing.T) {
+	s := NewStaging()
+	for _, p := range []*hostdpb.PodPolicy{
+		stagedPod("hostile/a", "a00:1:a00:1:a00:3:a00:3-a00:5:a00:5:a00:7:a00:7"),
+		stagedPod("victim/b", "10.0.0.1/32", "10.0.0.3/32", "10.0.0.5/32", "10.0.0.7/32"),
+	} {
+		if err := s.Add(&hostdpb.ApplyRequest{Pod: p}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for pod, want := range map[string]int{"hostile/a": 1, "victim/b": 4} {
+		if got := s.pods[pod].Ingress.Allow[0].Peers; len(got) != want {
+			t.Errorf("pod %s has the peers %v, want %d", pod, got, want)
+		}
+	}
+}

@@ -1,8 +1,6 @@
 package isolation
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -24,12 +22,8 @@ func peerSet(f family, all []iprange.Range) (name string, peers []iprange.Range)
 	if len(peers) == 0 || peers[0].All() {
 		return "", peers
 	}
-	sum := sha256.New()
-	for _, r := range peers {
-		sum.Write(r.First.AsSlice())
-		sum.Write(r.Last.AsSlice())
-	}
-	return fmt.Sprintf("peers%d-%s", f.version, hex.EncodeToString(sum.Sum(nil)[:16])), peers
+	sum := iprange.Sum(peers)
+	return fmt.Sprintf("peers%d-%x", f.version, sum[:16]), peers
 }
 
 // peerSets returns the peers of a port's rules by the names of their sets.
