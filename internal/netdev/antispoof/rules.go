@@ -152,7 +152,7 @@ func chains() []chain {
 			nft.Rule(parsed, accept),
 			drop("ipv6"),
 		),
-		regular("check-fragment", tiny()...),
+		regular("check-fragment", nft.TinyFragments(drop("fragment"))...),
 		regular("check-neighbour",
 			acceptTarget,
 			drop("neighbour"),
@@ -188,14 +188,6 @@ func chains() []chain {
 			nft.Rule(own(arpPorts), dropUnbridged),
 		),
 	}
-}
-
-// tiny drops fragments that rules cannot judge.
-func tiny() (rules [][]expr.Any) {
-	for _, f := range nft.TinyFragments {
-		rules = append(rules, nft.Rule(f, drop("fragment")))
-	}
-	return rules
 }
 
 // drop counts the frame under the reason and for its port, and drops it.

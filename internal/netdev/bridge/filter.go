@@ -44,8 +44,7 @@ func Open(name string) (*Filter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open network namespace: %w", err)
 	}
-	t := &nftables.Table{Family: nftables.TableFamilyINet, Name: name}
-	bridge := nftables.TypeIFName
+	t, bridge := tableOf(name), nftables.TypeIFName
 	return &Filter{
 		ns: ns, table: t, owner: nft.NewOwner(7, t),
 		bridges:   nft.NewSet(1, t, "bridges", bridge),
@@ -63,18 +62,10 @@ func (f *Filter) Close() error { return f.ns.Close() }
 
 // Drop deletes the filter that an earlier process has left in the calling thread's network
 // namespace.
-func Drop(name string) error {
-	c, err := nftables.New()
-	if err != nil {
-		return fmt.Errorf("open nftables: %w", err)
-	}
-	t := &nftables.Table{Family: nftables.TableFamilyINet, Name: name}
-	c.AddTable(t) // else there may be nothing to delete
-	c.DelTable(t)
-	if err := c.Flush(); err != nil {
-		return fmt.Errorf("delete packet filter %s: %w", name, err)
-	}
-	return nil
+func Drop(name string) error { return nft.DeleteTable(tableOf(name)) }
+
+func tableOf(name string) *nftables.Table {
+	return &nftables.Table{Family: nftables.TableFamilyINet, Name: name}
 }
 
 // Watch restores the rules within a second when others have changed them, until ctx

@@ -64,7 +64,7 @@ func StopCalls(ours []string) (on []string, err error) {
 		}
 		for _, l := range links {
 			if _, is := l.(*netlink.Bridge); is && !slices.Contains(ours, l.Attrs().Name) {
-				if err := callAt(l, c.attribute); err != nil && !errors.Is(err, unix.ENODEV) {
+				if err := setBridge(l, c.attribute, []byte{1}); err != nil && !errors.Is(err, unix.ENODEV) {
 					return on, fmt.Errorf("turn %s on at %s only: %w", c.file, l.Attrs().Name, err)
 				}
 			}
@@ -76,11 +76,7 @@ func StopCalls(ours []string) (on []string, err error) {
 	return on, nil
 }
 
-// callAt turns a setting of a bridge on.
-func callAt(bridge netlink.Link, attribute int) error {
-	return setBridge(bridge, attribute, []byte{1})
-}
-
+// setBridge sets an attribute of a bridge, of linux/if_link.h.
 func setBridge(bridge netlink.Link, attribute int, value []byte) error {
 	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
 	info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated(bridge.Type()))

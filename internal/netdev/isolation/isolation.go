@@ -234,15 +234,4 @@ func (t *Table) Watch(ctx context.Context, restored func(by nft.Generation, err 
 
 // Drop deletes the filter of an earlier process from the calling thread's network
 // namespace.
-func Drop() error {
-	c, err := nftables.New()
-	if err != nil {
-		return fmt.Errorf("open nftables: %w", err)
-	}
-	c.AddTable(table) // else there may be nothing to delete
-	c.DelTable(table)
-	if err := c.Flush(); err != nil {
-		return fmt.Errorf("delete packet filter %s: %w", table.Name, err)
-	}
-	return nil
-}
+func Drop() error { return nft.DeleteTable(table) }

@@ -56,7 +56,7 @@ func addBase(c *nftables.Conn, counts map[string]nftables.CounterObj) error {
 	for _, m := range slices.Concat([]*nftables.Set{egress, ingress}, egressOf, ingressOf) {
 		err = errors.Join(err, c.AddSet(m, nil))
 	}
-	addChain(c, "tiny", tiny())
+	addChain(c, "tiny", nft.TinyFragments(drop("fragment")))
 	addChain(c, "always", always)
 	from, to := [][]expr.Any{nft.Verdict(egress, nft.InInterface)}, [][]expr.Any{nft.Verdict(ingress, nft.OutInterface)}
 	for i, f := range families {
@@ -66,14 +66,6 @@ func addBase(c *nftables.Conn, counts map[string]nftables.CounterObj) error {
 	addHook(c, "prerouting", nftables.ChainHookPrerouting, from)
 	addHook(c, "postrouting", nftables.ChainHookPostrouting, to)
 	return err
-}
-
-// tiny drops fragments that rules cannot judge.
-func tiny() (rules [][]expr.Any) {
-	for _, f := range nft.TinyFragments {
-		rules = append(rules, nft.Rule(f, drop("fragment")))
-	}
-	return rules
 }
 
 // always are the rules for what every port may send and receive.

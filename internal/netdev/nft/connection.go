@@ -56,6 +56,20 @@ func (n *Connection) Close() error {
 	return c.CloseLasting()
 }
 
+// DeleteTable deletes a table from the calling thread's network namespace, if it is there.
+func DeleteTable(t *nftables.Table) error {
+	c, err := nftables.New()
+	if err != nil {
+		return fmt.Errorf("open nftables: %w", err)
+	}
+	c.AddTable(t) // else there may be nothing to delete
+	c.DelTable(t)
+	if err := c.Flush(); err != nil {
+		return fmt.Errorf("delete packet filter %s: %w", t.Name, err)
+	}
+	return nil
+}
+
 // New returns another connection to the network namespace, for reading.
 func (n *Connection) New(options ...nftables.ConnOption) (c *nftables.Conn, err error) {
 	err = WithNS(n.ns, func(fd int) error {

@@ -30,22 +30,20 @@ func fragmentField(mask, value byte, op expr.CmpOp) []expr.Any {
 	}
 }
 
-// TinyFragments are conditions of which one holds for each first fragment that may not have the whole transport
+// TinyFragments returns rules that do something with each first fragment that may not have the whole transport
 // header (RFC 1858, RFC 7112). No rule may decide by such a header: the rest comes in a later fragment, and what the
 // kernel reads in its place may be the frame's padding. No system sends such fragments of itself.
-var TinyFragments = tinyFragments()
-
-func tinyFragments() [][]expr.Any {
+func TinyFragments(do []expr.Any) [][]expr.Any {
 	const header4, transport, fragmentHeader = 60, 20, 8 // bytes: the largest of IPv4 and TCP
 	isIPv4, isIPv6 := Is(Link(12, 2), 0x08, 0x00), Is(Link(12, 2), 0x86, 0xdd)
 	first := Rule(isIPv6, Fragments6.First)
 	all := [][]expr.Any{
-		Rule(isIPv4, Fragments4.First, Between(Network(2, 2), []byte{0, 0}, []byte{0, header4 + transport - 1})),
-		Rule(first, Between(Network(4, 2), []byte{0, 0}, []byte{0, fragmentHeader + transport - 1})),
-		Rule(first, IsNot(Network(6, 1), unix.IPPROTO_FRAGMENT)), // other headers come before
+		Rule(isIPv4, Fragments4.First, Between(Network(2, 2), []byte{0, 0}, []byte{0, header4 + transport - 1}), do),
+		Rule(first, Between(Network(4, 2), []byte{0, 0}, []byte{0, fragmentHeader + transport - 1}), do),
+		Rule(first, IsNot(Network(6, 1), unix.IPPROTO_FRAGMENT), do), // other headers come before
 	}
 	for _, header := range []byte{unix.IPPROTO_HOPOPTS, unix.IPPROTO_ROUTING, unix.IPPROTO_FRAGMENT, unix.IPPROTO_AH, unix.IPPROTO_DSTOPTS, unix.IPPROTO_MH} {
-		all = append(all, Rule(first, Is(Network(40, 1), header))) // or after it
+		all = append(all, Rule(first, Is(Network(40, 1), header), do)) // or after it
 	}
 	return all
 }
