@@ -118,7 +118,7 @@ func (n *nics) admitServices(key attachment.Key, r attachment.Record) (chosen []
 // had returns the record that an attachment has, the zero one if it has no NIC.
 func (n *nics) had(key attachment.Key) attachment.Record {
 	for _, s := range n.state.Slots() {
-		if s.Key == key {
+		if s.Key == key && s.Status != hotplug.Quarantined { // that one's addresses are released
 			return s.Record
 		}
 	}

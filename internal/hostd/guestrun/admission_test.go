@@ -193,3 +193,31 @@ func TestNoSlotOfDomain(t *testing.T) {
 		t.Errorf("got %v, and %v for another error", err, n.explain(io.EOF))
 	}
 }
+
+// A guest that does not give a NIC up has its addresses released. By the same container it does not get them again for
+// another NIC: they may be another guest's by then.
+func TestAttackAddressOfQuarantinedNIC(t *testing.T) {
+	g, _ := fakeGuest(t)
+	state, err := hotplug.New(hotplug.Config{Prefix: "u1n", Slots: 2, MAC: [3]byte{2, 0, 1}, UnplugTimeout: time.Second, UnplugTries: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := attachment.Key{Owner: "c1", Name: "eth0"}
+	nic := hotplug.Occupant{Slot: 1, Generation: 1}
+	record := attachment.Record{
+		Bridge: "br0", Addresses: []netip.Prefix{netip.MustParsePrefix("10.9.0.5/24")}, Services: []netip.Addr{netip.MustParseAddr("10.9.0.6")},
+	}
+	for _, e := range []hotplug.Event{
+		hotplug.Attach{Request: 1, Key: key, Record: record}, hotplug.PlugSucceeded{Occupant: nic}, hotplug.Connected{Occupant: nic},
+		hotplug.Detach{Request: 2, Key: key}, hotplug.UnplugTimedOut{Timer: hotplug.Timer{Occupant: nic, Try: 1}},
+	} {
+		state, _ = hotplug.Step(state, e)
+	}
+	if got := state.Slots()[0].Status; got != hotplug.Quarantined {
+		t.Fatalf("the slot is %v, want %v", got, hotplug.Quarantined)
+	}
+	g.nics.state = state
+	if got := withAddresses(attachment.Record{Bridge: "br0"}, g.nics.had(key)); len(got.Addresses) > 0 || len(got.Services) > 0 {
+		t.Errorf("the next NIC may send from %v and %v", got.Addresses, got.Services)
+	}
+}
