@@ -106,7 +106,7 @@ func (d *daemon) findDroppers(log *slog.Logger) error {
 // routes from and to a bridge with gateways, and with bridge-nf-call also what stays on a bridge.
 func problems(tenants []quota.Tenant, droppers []bridge.Dropper, called []string) (found []status.Problem) {
 	for _, t := range tenants {
-		for i, name := range append([]string{t.Bridge}, t.Bridges...) {
+		for i, name := range t.AllBridges() {
 			for _, dropper := range droppers {
 				calls := slices.ContainsFunc(called, func(file string) bool { return passes(dropper.Family, strings.HasSuffix(file, "ip6tables")) })
 				routes := i == 0 && slices.ContainsFunc(t.Gateways, func(p netip.Prefix) bool { return passes(dropper.Family, p.Addr().Is6()) })

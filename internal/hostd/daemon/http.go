@@ -40,15 +40,11 @@ func (d *daemon) handler() http.Handler {
 		}
 		_ = json.NewEncoder(w).Encode(s) // the client may have gone
 	})
-	mux.HandleFunc("POST /connections/check", func(w http.ResponseWriter, r *http.Request) {
-		if !fromRoot(r) {
-			http.Error(w, "want the unix socket", http.StatusForbidden)
-			return
-		}
+	mux.HandleFunc("POST /connections/check", rootOnly(func(w http.ResponseWriter, _ *http.Request) {
 		d.api.CloseRefused()
 		w.WriteHeader(http.StatusNoContent)
-	})
-	mux.HandleFunc("POST /nics/detach", d.serveDetach)
+	}))
+	mux.HandleFunc("POST /nics/detach", rootOnly(d.serveDetach))
 	mux.Handle("GET /metrics", d.metrics.Handler())
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if d.host.Panics.Contain(r.URL.Path, func() error { mux.ServeHTTP(w, r); return nil }) != nil {
@@ -63,6 +59,16 @@ func (d *daemon) handler() http.Handler {
 func fromRoot(r *http.Request) bool {
 	a, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	return ok && a.Network() == "unix"
+}
+
+func rootOnly(serve http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if !fromRoot(r) {
+			http.Error(w, "want the unix socket", http.StatusForbidden)
+			return
+		}
+		serve(w, r)
+	}
 }
 
 // listenHTTP opens the socket in the state directory, which only root can reach,

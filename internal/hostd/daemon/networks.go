@@ -33,7 +33,7 @@ func networks(p quota.Config) []bridge.Network {
 func guardedBridges(t quota.Tenant) []string {
 	switch {
 	case len(t.HostPorts) > 0:
-		return append([]string{t.Bridge}, t.Bridges...)
+		return t.AllBridges()
 	case len(t.Gateways) > 0:
 		return []string{t.Bridge}
 	}

@@ -49,7 +49,7 @@ func checkPolling(p quota.Config) error {
 
 func (d *daemon) warnOfBridges() {
 	for _, t := range d.quotas().Tenants {
-		for _, name := range append([]string{t.Bridge}, t.Bridges...) {
+		for _, name := range t.AllBridges() {
 			if _, err := link.Find(name); link.IsGone(err) {
 				d.config.Logger.Warn("a tenant's bridge does not exist: its pods get no NIC until you create it; "+
 					"with the key gateways the daemon creates the tenant's bridge", "tenant", t.Name, "bridge", name)

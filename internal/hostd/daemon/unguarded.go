@@ -41,7 +41,7 @@ func (d *daemon) unguarded() (all []status.Port, err error) {
 func (d *daemon) bridges(links []link.Link) map[int]status.Port {
 	owners := map[string]string{}
 	for _, t := range d.quotas().Tenants {
-		for _, b := range append([]string{t.Bridge}, t.Bridges...) {
+		for _, b := range t.AllBridges() {
 			owners[b] = t.Name
 		}
 	}

@@ -36,7 +36,7 @@ func (g *Guest) findOwnNICs(ctx context.Context) {
 // later.
 func (g *Guest) guardOwnNICs(ctx context.Context, addresses []netip.Addr, done map[string]bool) {
 	for _, n := range g.own {
-		if done[n.TAP] || !slices.Contains(append([]string{g.Tenant.Now().Bridge}, g.Tenant.Now().Bridges...), link.Bridge(n.TAP)) {
+		if done[n.TAP] || !slices.Contains(g.Tenant.Now().AllBridges(), link.Bridge(n.TAP)) {
 			continue
 		}
 		own := ports.OwnNIC{Guest: g.Record.Name}

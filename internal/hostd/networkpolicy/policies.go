@@ -122,7 +122,7 @@ func (p *Policies) Configure(tenants []quota.Tenant) (opened bool, err error) {
 	}()
 	for _, t := range tenants {
 		if t.NetworkPolicy != "" {
-			next[t.Name].settings = settings{append([]string{t.Bridge}, t.Bridges...), t.NetworkPolicy == quota.PolicyRequired, t.PodRanges, t.NodeRanges}
+			next[t.Name].settings = settings{t.AllBridges(), t.NetworkPolicy == quota.PolicyRequired, t.PodRanges, t.NodeRanges}
 		}
 	}
 	p.use(next)

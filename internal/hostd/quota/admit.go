@@ -26,7 +26,7 @@ func (t Tenant) BridgeFor(asked string) (string, error) {
 	if asked == "" || asked == t.Bridge || slices.Contains(t.Bridges, asked) {
 		return cmp.Or(asked, t.Bridge), nil
 	}
-	return "", fmt.Errorf("%w: %.40q: want %s", ErrBridge, asked, strings.Join(slices.Concat([]string{t.Bridge}, t.Bridges), ", "))
+	return "", fmt.Errorf("%w: %.40q: want %s", ErrBridge, asked, strings.Join(t.AllBridges(), ", "))
 }
 
 // MTUFor returns the MTU of a NIC for the requested one, 0 for the default. The error

@@ -225,6 +225,9 @@ func (p Config) Tenant(name string) (Tenant, error) {
 	return Tenant{}, fmt.Errorf("%w: %.80q: the configuration has %s", ErrTenant, name, strings.Join(names, ", "))
 }
 
+// AllBridges returns the tenant's bridges, the default one first.
+func (t Tenant) AllBridges() []string { return append([]string{t.Bridge}, t.Bridges...) }
+
 // Subnets returns the subnets of the tenant's gateways and ranges, each once.
 func (t Tenant) Subnets() []netip.Prefix {
 	var all []netip.Prefix
