@@ -22,9 +22,9 @@ type filtered struct {
 
 // effective returns what a port may do now.
 func (p *Policies) effective(t *tenant, iface string) filtered {
-	f, port := filtered{Port: isolation.Port{Interface: iface, Link: p.ports[iface].link}}, p.ports[iface]
+	port := p.ports[iface]
 	pod, known := t.of(port)
-	f.known, f.namespace = known, pod.namespace
+	f := filtered{isolation.Port{Interface: iface, Link: port.link}, pod.namespace, known}
 	switch {
 	case known:
 		f.Ingress, f.Egress = pod.Ingress, pod.Egress

@@ -1,0 +1,92 @@
+package networkpolicy
+
+import (
+	"errors"
+	"maps"
+
+	"unnest/internal/netdev/isolation"
+)
+
+// Committed is the answer to a commit.
+type Committed struct {
+	NICs    int      // of pods that have a policy
+	Refused []string // namespaces with more policies than the tenant's share has room for
+}
+
+// Commit puts what a client has said of all pods of its tenant into force, and keeps that of
+// the pods here for the next daemon. After an error, what was in force before is.
+func (p *Policies) Commit(session *Session, s *Staging) (c Committed, err error) {
+	if c, err = p.replace(session, maps.Clone(s.pods)); err == nil {
+		s.changed = map[string]bool{}
+	}
+	return c, err
+}
+
+// planned returns what a tenant's ports may do with other policies.
+func (p *Policies) planned(session *Session, pods map[string]podRules) (Filter, []isolation.Port, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	present := p.tenants[session.Tenant]
+	if present == nil || present.session != session {
+		return nil, nil, ErrSuperseded
+	}
+	t := *present // changed here only
+	t.set(pods)
+	t.unread, t.spoken = "", true
+	return p.table, p.wanted(&t), nil
+}
+
+func (p *Policies) replace(session *Session, pods map[string]podRules) (c Committed, err error) {
+	table, wanted, err := p.planned(session, maps.Clone(pods))
+	if err != nil {
+		return c, err
+	}
+	release, err := table.Prepare(wanted...) // without the lock: other tenants do not wait
+	defer func() {
+		if err := release(); err != nil {
+			p.log.Error("delete sets of the packet filter that no port uses", "error", err)
+		}
+	}()
+	if err != nil {
+		return c, err
+	}
+	t := p.tenant(session.Tenant)
+	t.changing.Lock()
+	defer t.changing.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t.session != session {
+		return c, ErrSuperseded
+	}
+	old, unread, spoken := t.pods, t.unread, t.spoken
+	t.set(pods)
+	t.unread, t.spoken = "", true
+	if err = p.apply(t); err == nil { // what the kernel refuses must not be in the file
+		kept := p.here(t)
+		c = Committed{len(kept), t.refused}
+		var unkept string
+		p.unlocked(func() { unkept, err = p.keep(t.name, kept) })
+		t.unkept = unkept
+	}
+	if err != nil {
+		t.set(old)
+		t.unread, t.spoken = unread, spoken
+		return Committed{}, errors.Join(err, p.apply(t))
+	}
+	return c, nil
+}
+
+// here returns the policies of the tenant's pods that have a port: those of other hosts' pods
+// are not worth a file.
+func (p *Policies) here(t *tenant) map[string]podRules {
+	kept := map[string]podRules{}
+	for _, port := range p.ports {
+		if port.tenant != t.name {
+			continue
+		}
+		if name, _ := t.owners.of(port); name != "" {
+			kept[name] = t.pods[name]
+		}
+	}
+	return kept
+}
