@@ -51,11 +51,14 @@ func (p *Policies) replace(session *Session, pods map[string]podRules) (c Commit
 		return c, err
 	}
 	t := p.tenant(session.Tenant)
+	if t == nil {
+		return c, ErrSuperseded
+	}
 	t.changing.Lock()
 	defer t.changing.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if t.session != session {
+	if p.tenants[t.name] != t || t.session != session {
 		return c, ErrSuperseded
 	}
 	old, unread, spoken := t.pods, t.unread, t.spoken

@@ -63,25 +63,29 @@ func (p *Policies) Configure(tenants []quota.Tenant) (opened bool, err error) {
 		}
 	}
 	p.use(next)
-	if len(p.tenants) == 0 {
+	switch {
+	case p.table != nil:
+		return false, p.applyAll()
+	case len(p.tenants) == 0:
 		return false, p.drop()
 	}
-	if p.table == nil {
-		return true, p.open()
-	}
-	return false, p.applyAll()
+	return true, p.open()
 }
 
 // applyAll is apply for all tenants, whose shares may have changed. A port that has become another
-// tenant's is replaced.
+// tenant's is replaced. The ports of a tenant that is gone are filtered no more.
 func (p *Policies) applyAll() error {
+	var errs []error
 	for name, all := range p.inForce {
 		p.inForce[name] = slices.DeleteFunc(slices.Clone(all), func(port isolation.Port) bool {
 			now, ok := p.ports[port.Interface]
 			return ok && now.tenant != name
 		})
+		if p.tenants[name] == nil {
+			errs = append(errs, p.table.Remove(p.inForce[name]...))
+			delete(p.inForce, name)
+		}
 	}
-	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(p.tenants)) {
 		p.tenants[name].session.tellRanges()
 		errs = append(errs, p.apply(p.tenants[name]))

@@ -359,3 +359,35 @@ func TestConfigureFails(t *testing.T) {
 	}
 	b.want("refused", map[string]int{"p1": -1, "q1": -1})
 }
+
+// preparing is a packet filter that a configuration changes while it prepares a commit.
+type preparing struct {
+	*kernel
+	meanwhile func()
+}
+
+func (p preparing) Prepare(...isolation.Port) (func() error, error) {
+	p.meanwhile()
+	return func() error { return nil }, nil
+}
+
+// A commit of a tenant that a configuration removes meanwhile changes nothing, and the tenant's ports are filtered no
+// more.
+func TestCommitOfRemovedTenant(t *testing.T) {
+	b := newBench(t)
+	b.policies.table = preparing{b.kernel, func() {
+		if _, err := b.policies.Configure([]quota.Tenant{{Name: "store", Bridge: "br2", NetworkPolicy: quota.PolicyOptional}}); err != nil {
+			t.Error(err)
+		}
+	}}
+	if _, err := b.commit("shop", podWith("web/a", "p1", 1, 1)); !errors.Is(err, ErrSuperseded) {
+		t.Errorf("got %v, want %v", err, ErrSuperseded)
+	}
+	b.want("without shop", map[string]int{"q1": -1})
+	if len(b.kernel.ports) != 1 {
+		t.Errorf("filtered are %v, want q1", b.kernel.ports)
+	}
+	if _, err := b.policies.Configure(nil); err != nil || len(b.kernel.ports) > 0 {
+		t.Errorf("without tenants filtered are %v, error %v, want none", b.kernel.ports, err)
+	}
+}
