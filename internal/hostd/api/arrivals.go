@@ -47,6 +47,7 @@ func (h *Handler) arrive(ctx context.Context, _ *tap.Info) (context.Context, err
 	a.whole = sync.OnceFunc(func() { h.arrivals.remove(who, a) })
 	if oldest := h.arrivals.add(who, a); oldest != nil {
 		oldest.end()
+		oldest.whole() // at once, so that the next one ends another
 	}
 	context.AfterFunc(ctx, func() { // the request has ended
 		a.timer.Stop()

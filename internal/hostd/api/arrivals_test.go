@@ -37,6 +37,20 @@ func TestAttackHalfSentRequests(t *testing.T) {
 		t.Errorf("%d requests have ended, of an honest guest too: %t", len(ended), ended[honest])
 	}
 	h := &Handler{}
+	var first context.Context
+	for i := range 2 * arriving { // faster than those before them end
+		request, err := h.arrive(t.Context(), nil)
+		if err != nil || h.arrivals.total > arriving {
+			t.Fatalf("%d requests of a caller, error %v, want at most %d", h.arrivals.total, err, arriving)
+		}
+		if i == arriving-1 {
+			first = request
+		}
+	}
+	if first.Err() == nil {
+		t.Error("the last of the oldest requests has not ended")
+	}
+	h = &Handler{}
 	for range 2 * arriving {
 		ctx, cancel := context.WithCancel(t.Context())
 		request, err := h.arrive(ctx, nil)
