@@ -1,23 +1,25 @@
 // Package policylimit says how much the network policies of tenants and their namespaces may
 // take on a host. Each limit follows from that of the next layer:
 //
-//   - The unit of the daemon has 1 GiB (MemoryMax). Memory is an upper bound of what it holds of
-//     what the client of one tenant has said, where pods share peers, and half of what it holds while it replaces
-//     that. StreamMemory, 16 MiB, lets eight tenants take a quarter of the unit.
-//   - StreamPeers bounds what pods do not share: a client sends it, the daemon reads it, and writes
-//     that of the pods here to disk, as JSON. 2 Mi take seconds, and 80 MB. It is enough for a namespace of 1,400 pods that
-//     all allow each other.
+//   - The unit of the daemon has 1 GiB of memory (MemoryMax). StreamMemory bounds what the daemon keeps of
+//     what the client of one tenant has said; pods share peers. While the daemon replaces that, it
+//     holds twice as much. So eight tenants take at most a quarter of the unit.
+//   - StreamPeers bounds what pods do not share: the client sends the peers of each pod, the daemon reads
+//     them, and writes those of the pods here to disk, as JSON. 2 Mi take seconds, and 80 MB. They are
+//     enough for a namespace of 1,400 pods that all allow each other.
 //   - The kernel takes a transaction as one message of netlink, of up to nft.SendBuffer (64 MiB). A daemon
-//     that starts, or restores the filter, puts the ports of all tenants into one. Message is an
-//     upper bound of a rule's part. TransactionShare, a quarter of the message, is for rules of policies; the rest is for
-//     what every port has, and for connections that are kept.
+//     that starts, or restores the filter, puts the ports of all tenants into one. RuleMessage and
+//     RangeMessage are upper bounds of what a rule and a range take of it. TransactionShare, a quarter
+//     of the message, is for rules of policies; the rest is for what every port has.
 //   - Each element of a transaction is an event of the kernel. Those that do not fit into
 //     nft.EventBuffer are lost. This limits nothing, because package nft counts transactions then.
-//   - While the kernel takes a transaction, all NICs wait. So that of a change has the rules of one
-//     pod, PodMessage, or of several with less: 1,300 rules, which take about 50 ms. Peers come before them, in parts.
+//   - While the kernel takes a transaction, all NICs wait. So the transaction of a change has the rules of
+//     one pod, up to PodMessage, or those of several pods that have less together: 1,300 rules, which
+//     take about 50 ms. Their peers come before them, in parts.
 //   - Tenants share TransactionShare equally: Share.
 //   - A policy client refuses namespaces whose rules exceed StreamMemory or StreamPeers, before it
-//     sends them, or Matches, before it looks for their peers. Its other namespaces are not held up.
+//     sends them. It refuses those that exceed Matches, before it looks for their peers. Its other
+//     namespaces are not held up.
 //   - Namespaces of a tenant have no fixed share, because one daemon does not know how many there
 //     will be. If they are too large together, Refuse refuses the largest until the others
 //     fit. So, of n namespaces, one that takes up to an nth of the tenant's share always fits,

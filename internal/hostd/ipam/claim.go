@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// CheckClaim returns an error unless the guest of an owner may choose these addresses: those that
+// AdmitClaim returns an error unless the guest of an owner may choose these addresses: those that
 // the owner has, those that cool down because of this guest, and those in one of the ranges that
 // do not cool down because of another guest. The error wraps ErrUnusable or is a *TakenError. It
 // does not say whether Claim takes the addresses.
-func (p *Pool) CheckClaim(owner string, addrs, ranges []netip.Prefix, now time.Time) error {
+func (p *Pool) AdmitClaim(owner string, addrs, ranges []netip.Prefix, now time.Time) error {
 	p.expire(now)
 	for _, a := range addrs {
 		addr := unmap(a).Addr()
@@ -52,7 +52,7 @@ func (p *Pool) Claim(owner string, addrs []netip.Prefix, now time.Time) error {
 	return p.claim(owner, addrs, false, now)
 }
 
-func (p *Pool) claim(owner string, addrs []netip.Prefix, reserved bool, now time.Time) error {
+func (p *Pool) claim(owner string, addrs []netip.Prefix, keep bool, now time.Time) error {
 	if len(addrs) == 0 {
 		return nil
 	}
@@ -60,7 +60,7 @@ func (p *Pool) claim(owner string, addrs []netip.Prefix, reserved bool, now time
 	claimed, seen := make([]netip.Prefix, len(addrs)), map[netip.Addr]bool{}
 	for i, a := range addrs {
 		claimed[i] = unmap(a)
-		if err := p.checkClaim(owner, claimed[i], reserved); err != nil {
+		if err := p.checkClaim(owner, claimed[i], keep); err != nil {
 			return fmt.Errorf("claim for %s: %w", owner, err)
 		}
 		if seen[claimed[i].Addr()] {

@@ -89,7 +89,7 @@ func (t *Tenant) Take(owner string, asked []netip.Prefix, allocate bool) ([]ipam
 		return nil, err
 	}
 	if !allocate {
-		if err := t.pool.CheckClaim(owner, asked, t.Now().Claimable(), time.Now()); err != nil {
+		if err := t.pool.AdmitClaim(owner, asked, t.Now().Claimable(), time.Now()); err != nil {
 			return nil, err
 		}
 		return nil, t.pool.Claim(owner, asked, time.Now())
