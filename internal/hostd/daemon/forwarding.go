@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -29,7 +30,7 @@ func (d *daemon) watchForwarding(ctx context.Context) {
 	log := guestlog.Limit(d.config.Logger)
 	for n := 0; n == 0 || wait(ctx, callsInterval); n++ {
 		err := d.host.Panics.Contain("watch forwarding", func() error {
-			if err := d.stopCalls(log); err != nil || n%droppersEvery != 0 {
+			if err := errors.Join(d.shareFragments(log), d.stopCalls(log)); err != nil || n%droppersEvery != 0 {
 				return err
 			}
 			d.correctPorts(ctx)
@@ -59,6 +60,22 @@ func (d *daemon) stopCalls(log *slog.Logger) error {
 	if err == nil {
 		log.Warn("turned bridge-nf-call off, which another program such as Docker had turned on: it passes frames between pods to the rules of that program. "+
 			"It is on for the bridges that are no tenant's only", "settings", on)
+	}
+	return err
+}
+
+// shareFragments limits the fragments of tenants while unfinished datagrams take much of their memory.
+func (d *daemon) shareFragments(log *slog.Logger) error {
+	f := d.networks.Load()
+	if f == nil {
+		return nil
+	}
+	limited, changed, err := f.ShareFragments(time.Now())
+	switch {
+	case changed && limited:
+		log.Warn("unfinished datagrams take much memory: each tenant's fragments are limited until a minute after that")
+	case changed:
+		log.Info("fragments are not limited any more")
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -29,6 +30,8 @@ type Filter struct {
 
 	mu       sync.Mutex
 	networks []Network // of the latest Ensure
+	crowded  time.Time // when unfinished datagrams last took much memory
+	limited  bool      // fragments are, see ShareFragments
 }
 
 // The names of tables. A network namespace has one filter of each.

@@ -36,10 +36,21 @@ func TestAttackUnfinishedFragments(t *testing.T) {
 			h.check(err)
 			defer unix.Close(fd)
 			h.check(unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: nic.Index}))
-			for id := range uint16(20000) {
-				h.check(unix.Send(fd, slices.Concat(gateway, nic.HardwareAddr, []byte{0x08, 0}, unfinished(id)), 0))
+			for wave := range byte(4) { // each takes 150 MB
+				for id := range uint16(65000) {
+					h.check(unix.Send(fd, slices.Concat(gateway, nic.HardwareAddr, []byte{0x08, 0}, firstFragment(id, 2+wave)), 0))
+				}
+				h.in(h.ns, func() { // as the daemon does each second
+					limited, changed, err := h.filter.ShareFragments(time.Now())
+					if !limited || changed != (wave == 0) || err != nil {
+						t.Errorf("after wave %d: limited %v, changed %v, %v", wave, limited, changed, err)
+					}
+				})
 			}
 		})
+		if used, err := unfinished(); err != nil || used < crowdedMemory || used > fragmentMemory*3/4 {
+			t.Errorf("unfinished datagrams take %d bytes of %d, %v", used, fragmentMemory, err)
+		}
 		h.in(honest, func() {
 			client, err := net.Dial("udp", "192.0.2.2:9000")
 			h.check(err)
@@ -62,13 +73,66 @@ func TestAttackUnfinishedFragments(t *testing.T) {
 		if drops, err := h.filter.Drops(); err != nil || drops["fragments"] == 0 {
 			t.Errorf("drops are %v; %v", drops, err)
 		}
+		for used := fragmentMemory; used >= crowdedMemory; time.Sleep(100 * time.Millisecond) {
+			var err error
+			used, err = unfinished()
+			h.check(err)
+		}
+		if limited, changed, err := h.filter.ShareFragments(time.Now().Add(2 * calmTime)); limited || !changed || err != nil {
+			t.Errorf("two minutes later: limited %v, changed %v, %v", limited, changed, err)
+		}
 	})
 }
 
-// unfinished is the first fragment of a datagram of the pod 10.1.0.2.
-func unfinished(id uint16) []byte {
+// Datagrams of several fragments that are finished pass at any rate.
+func TestManyFragments(t *testing.T) {
+	inHost(t, func(h *host) {
+		h.check(h.ensure([]Network{red, blue}))
+		pod := h.attach("b1", "blue", []string{"10.2.0.2/16"}, "10.2.0.1")
+		outside := h.attach("uplink", "", []string{"192.0.2.2/24"}, "192.0.2.1")
+		h.address("uplink", "192.0.2.1/24")
+		h.in(outside, func() {
+			server, err := net.ListenPacket("udp", "192.0.2.2:9000")
+			h.check(err)
+			t.Cleanup(func() { server.Close() })
+			go func() {
+				buffer := make([]byte, 65536)
+				for {
+					_, from, err := server.ReadFrom(buffer)
+					if err != nil {
+						return
+					}
+					_, _ = server.WriteTo(buffer[:1], from)
+				}
+			}()
+		})
+		answered := 0
+		h.in(pod, func() {
+			client, err := net.Dial("udp", "192.0.2.2:9000")
+			h.check(err)
+			defer client.Close()
+			for range 1000 { // of 12 fragments
+				_, err := client.Write(make([]byte, 16384))
+				h.check(err)
+				h.check(client.SetReadDeadline(time.Now().Add(time.Second)))
+				if _, err := client.Read(make([]byte, 1)); err == nil {
+					answered++
+				}
+			}
+		})
+		if limited, _, err := h.filter.ShareFragments(time.Now()); limited || err != nil {
+			t.Errorf("limited %v, %v", limited, err)
+		}
+		if answered < 998 { // the kernel may drop one while it resolves the address
+			t.Errorf("%d of 1000 datagrams are answered", answered)
+		}
+	})
+}
+
+// firstFragment is that of a datagram of the pod 10.1.0.2 to 192.0.2.host.
+func firstFragment(id uint16, host byte) []byte {
 	packet := slices.Concat([]byte{0x45, 0, 0x05, 0xdc}, binary.BigEndian.AppendUint16(nil, id), []byte{0x20, 0, 64, unix.IPPROTO_UDP, 0, 0},
-		netip.MustParseAddr("10.1.0.2").AsSlice(), netip.MustParseAddr("192.0.2.2").AsSlice())
+		netip.MustParseAddr("10.1.0.2").AsSlice(), []byte{192, 0, 2, host})
 	sum := uint32(0)
 	for i := 0; i < len(packet); i += 2 {
 		sum += uint32(binary.BigEndian.Uint16(packet[i:]))

@@ -65,9 +65,6 @@ var (
 	icmpType        = nft.Transport(0, 1)
 )
 
-// beforeDefragmentation is NF_IP_PRI_RAW_BEFORE_DEFRAG of linux/netfilter_ipv4.h.
-const beforeDefragmentation = -450
-
 func (f *Filter) addChains(c *nftables.Conn, networks []Network) error {
 	for name, rules := range f.guard.rules() {
 		f.addRules(c, name, rules)
@@ -85,11 +82,7 @@ func (f *Filter) addChains(c *nftables.Conn, networks []Network) error {
 		nft.Rule(nft.Known(), nft.Accept()),
 		nft.Verdict(f.guard.hosts, nft.InInterface),
 	})
-	tooMany := nft.Rule(nft.Update(f.guard.fragments, nft.Over(fragmentRate, fragmentRate), nft.InInterface), drop("fragments"))
-	f.addChain(c, "fragments", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, nftables.ChainPriorityRef(beforeDefragmentation),
-		nft.Rule(fromBridge, ipv4, nft.NotMasked(fragment4, []byte{0x3f, 0xff}, []byte{0, 0}), tooMany),
-		nft.Rule(fromBridge, ipv6, nft.Fragments6.First, tooMany),
-		nft.Rule(fromBridge, ipv6, nft.Fragments6.Later, tooMany))
+	f.addChain(c, "fragments", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, beforeDefragmentation, f.fragmentRules()...)
 	f.addChain(c, "input", nftables.ChainTypeFilter, nftables.ChainHookInput, nftables.ChainPriorityFilter,
 		nft.Rule(fromBridge, nft.Goto("from-tenant")))
 	f.addChain(c, "forward", nftables.ChainTypeFilter, nftables.ChainHookForward, nftables.ChainPriorityFilter,

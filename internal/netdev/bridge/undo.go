@@ -37,26 +37,6 @@ func sysctls(networks []Network) []setting {
 	return s
 }
 
-// Unfinished datagrams of all tenants wait in one memory of the namespace, which connection tracking fills before any
-// other rule sees a fragment. So a tenant's bridge gets a share: fragmentRate per second and as many at once wait for
-// fragmentTime, each in 2.5 KB or less. The memory has room for eight such shares, and for the host's own.
-const (
-	fragmentRate   = 2000
-	fragmentTime   = 5         // seconds; the fragments of a datagram follow each other at once
-	fragmentMemory = 256 << 20 // bytes
-)
-
-// fragmentSettings are of the memory for unfinished datagrams. The kernel has those of IPv6 once there are rules.
-func fragmentSettings() []setting {
-	more, less := func(old int) bool { return old >= fragmentMemory }, func(old int) bool { return old <= fragmentTime }
-	return []setting{
-		{file: "net/ipv4/ipfrag_high_thresh", value: strconv.Itoa(fragmentMemory), keep: more},
-		{file: "net/ipv4/ipfrag_time", value: strconv.Itoa(fragmentTime), keep: less},
-		{file: "net/netfilter/nf_conntrack_frag6_high_thresh", value: strconv.Itoa(fragmentMemory), keep: more},
-		{file: "net/netfilter/nf_conntrack_frag6_timeout", value: strconv.Itoa(fragmentTime), keep: less},
-	}
-}
-
 // undo holds the functions that undo the steps so far.
 type undo []func() error
 
