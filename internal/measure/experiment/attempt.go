@@ -3,7 +3,6 @@ package experiment
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -122,27 +121,15 @@ func (p Part) samples(c Case, of result.Sample) (samples []result.Sample, _ erro
 
 // discard writes samples of x, which will be repeated, to the journal.
 func (e *engine) discard(x Execution, samples []result.Sample) error {
-	tag(samples, e.reading.Tags())
 	n := e.dir.Discarded(x.Key()) + 1
 	for i := range samples {
+		samples[i].Tag(e.reading.Tags())
 		samples[i].Discarded = n
 	}
 	if err := e.dir.Append(samples); err != nil {
 		return err
 	}
 	return e.dir.Update(func(r *result.Run) { r.Disturbed++ })
-}
-
-// tag adds tags to samples, which keep their own.
-func tag(samples []result.Sample, tags map[string]string) {
-	if len(tags) == 0 {
-		return
-	}
-	for i := range samples {
-		own := maps.Clone(tags)
-		maps.Copy(own, samples[i].Tags)
-		samples[i].Tags = own
-	}
 }
 
 // done writes the samples of x to the journal, with tags for what else the machine did
@@ -152,7 +139,9 @@ func (e *engine) done(x Execution, attempt int, samples []result.Sample) error {
 	if attempt > 1 {
 		tags["attempt"] = strconv.Itoa(attempt)
 	}
-	tag(samples, tags)
+	for i := range samples {
+		samples[i].Tag(tags)
+	}
 	if err := e.dir.Append(samples); err != nil {
 		return err
 	}

@@ -51,19 +51,10 @@ func Select(j result.Journal) []result.Sample {
 	}
 	for i, s := range samples {
 		if n := repeats[s.Execution()]; n > 0 {
-			samples[i].Tags = withTag(s.Tags, tagRepeats, strconv.Itoa(n))
+			samples[i].Tag(map[string]string{tagRepeats: strconv.Itoa(n)})
 		}
 	}
 	return samples
-}
-
-func withTag(tags map[string]string, name, value string) map[string]string {
-	own := map[string]string{name: value}
-	for k, v := range tags {
-		own[k] = v
-	}
-	own[name] = value
-	return own
 }
 
 // permutations is the number of permutations of byConfiguration.

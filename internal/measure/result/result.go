@@ -8,6 +8,7 @@ package result
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -52,6 +53,16 @@ type Sample struct {
 	// Discarded is 0 in a result of the run. Else the machine was disturbed, so the execution was measured
 	// again; Discarded counts such measurements of it from 1.
 	Discarded int `json:"discarded,omitempty"`
+}
+
+// Tag adds tags to s. Those that s has stay, and its map is not changed, which samples may share.
+func (s *Sample) Tag(tags map[string]string) {
+	if len(tags) == 0 {
+		return
+	}
+	all := maps.Clone(tags)
+	maps.Copy(all, s.Tags)
+	s.Tags = all
 }
 
 // Configuration describes one column of the run.
