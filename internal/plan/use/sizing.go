@@ -45,13 +45,13 @@ func New(u *Use, pods []cluster.Pod, headroom int) *Sizing {
 			measured, advised := u.samples[single], u.advice[name]
 			if measured != nil {
 				used[single] = true
-				advised = larger(advised, measured.wanted(headroom))
+				advised = advised.Max(measured.wanted(headroom))
 			}
 			if _, has := u.advice[name]; has {
 				used[name] = true
 			}
 			if advised != (cluster.Resources{}) {
-				s.wanted[name] = larger(s.wanted[name], advised)
+				s.wanted[name] = s.wanted[name].Max(advised)
 			}
 		}
 	}
@@ -103,7 +103,7 @@ func (s *Sizing) count(pods []cluster.Pod) {
 				changes[name] = &Change{Name: name, Sidecar: k < p.Origin.Sidecars}
 			}
 			change := changes[name]
-			change.Pods, change.From, change.To = change.Pods+1, larger(change.From, from), larger(change.To, to)
+			change.Pods, change.From, change.To = change.Pods+1, change.From.Max(from), change.To.Max(to)
 		}
 	}
 	for _, c := range changes {
@@ -139,11 +139,11 @@ func (s *Sizing) pod(p cluster.Pod) cluster.Pod {
 	before := sum(p.Containers)
 	p.Containers = slices.Clone(p.Containers)
 	for k, c := range p.Containers {
-		p.Containers[k].Request = within(request(c.Request, s.wanted[Name{Of(p.Origin), c.Name}]), p.Origin.Limits[c.Name])
+		p.Containers[k].Request = request(c.Request, within(s.wanted[Name{Of(p.Origin), c.Name}], p.Origin.Limits[c.Name]))
 	}
-	runtime := p.Overhead.Sub(larger(before, p.Origin.Startup).Sub(before))
+	runtime := p.Overhead.Sub(before.Max(p.Origin.Startup).Sub(before))
 	after := sum(p.Containers)
-	p.Overhead = runtime.Add(larger(after, p.Origin.Startup).Sub(after))
+	p.Overhead = runtime.Add(after.Max(p.Origin.Startup).Sub(after))
 	return p
 }
 

@@ -72,7 +72,7 @@ func (u *Use) Recommend(of Workload, container string, r cluster.Resources) {
 	if u.advice == nil {
 		u.advice = map[Name]cluster.Resources{}
 	}
-	u.advice[Name{of, container}] = larger(u.advice[Name{of, container}], r)
+	u.advice[Name{of, container}] = u.advice[Name{of, container}].Max(r)
 }
 
 // Percentile is the part of the samples of CPU that a request covers. Memory is covered by its
@@ -141,7 +141,3 @@ const (
 	unitCPU    = cluster.VCPU / 1000
 	unitMemory = 1 << 20
 )
-
-func larger(a, b cluster.Resources) cluster.Resources {
-	return cluster.Resources{CPU: max(a.CPU, b.CPU), Memory: max(a.Memory, b.Memory)}
-}

@@ -107,9 +107,9 @@ func TestInitContainersKeepTheirRequests(t *testing.T) {
 			}
 		}
 		before, runtime := sum(p.Containers), draw("runtime")
-		p.Overhead = runtime.Add(larger(before, p.Origin.Startup).Sub(before))
+		p.Overhead = runtime.Add(before.Max(p.Origin.Startup).Sub(before))
 		sized := New(&u, []cluster.Pod{p}, 15).User(cluster.User{Pods: []cluster.Pod{p}}).Pods[0]
-		want := runtime.Add(larger(sum(sized.Containers), p.Origin.Startup))
+		want := runtime.Add(sum(sized.Containers).Max(p.Origin.Startup))
 		if got := sized.Request(); got != want {
 			t.Errorf("requests %s, want %s", got, want)
 		}
@@ -126,5 +126,18 @@ func TestRequestsWithinLimits(t *testing.T) {
 	s := New(&u, []cluster.Pod{limited}, 15)
 	if got, want := s.User(cluster.User{Pods: []cluster.Pod{limited}}).Pods[0].Containers[0].Request, milli(1500, 1907); got != want || s.Changes[0].To != want {
 		t.Errorf("request %s, change %+v; want %s", got, s.Changes, want)
+	}
+}
+
+// A resource without use keeps its request, also if that is not a whole number of units.
+func TestLimitsChangeNoOtherRequest(t *testing.T) {
+	var u Use
+	u.AddCPU(Pod("shop", "a"), "app", cluster.VCPU/2)
+	limited := pod("a")
+	limited.Containers[0].Request = cluster.Resources{CPU: cluster.VCPU, Memory: 500_000_000}
+	limited.Origin.Limits = map[string]cluster.Resources{"app": {Memory: 500_000_000}}
+	s := New(&u, []cluster.Pod{limited}, 0)
+	if got := s.User(cluster.User{Pods: []cluster.Pod{limited}}).Pods[0].Containers[0].Request; got != (cluster.Resources{CPU: cluster.VCPU / 2, Memory: 500_000_000}) {
+		t.Errorf("request %+v, want 0.5 vCPU and the memory as it was", got)
 	}
 }
