@@ -9,9 +9,9 @@ import (
 )
 
 // The limits. A change that exceeds one makes the code smaller, or says in docs/decisions why it
-// cannot. The first two fall when code goes: the aims are 4,000 and 90,000 lines. plan/trace is the one package above.
+// cannot. The first two fall when code goes: the aim of the second is 90,000 lines.
 const (
-	maxPackage      = 4_220   // hand-written lines of the largest package, without tests
+	maxPackage      = 3_900   // hand-written lines of the largest package, without tests
 	maxLines        = 113_700 // hand-written lines of all Go code, without tests
 	maxUpward       = 20      // upward arrows between the files of one package, see arrows
 	maxADD          = 20      // packages of ours in unnest-cni, which a pod's ADD passes

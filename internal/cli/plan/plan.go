@@ -16,6 +16,7 @@ import (
 	"unnest/internal/plan/catalogue"
 	"unnest/internal/plan/kubernetes"
 	"unnest/internal/plan/trace"
+	"unnest/internal/plan/use"
 )
 
 // Options are the flags of the command.
@@ -114,7 +115,7 @@ func (o *Options) addFlags(cmd *cobra.Command) {
 	f.StringArrayVar(&o.Catalogues, "catalogue", nil, "take VM models from `NAME|FILE`: "+catalogue.Paper+" of the paper, a family of AWS such as m6i, of Google such as gcp-n2 or of Azure such as azure-dsv5, or a CSV file; a YAML file has prices, models and what is reserved; may be repeated (default: bacou; with nodes, the families of their models)")
 	f.Var(usage.Choice(&o.Oversize, "drop", "cut", "refuse"), "oversize", "what to do with pods that no model holds (default: drop)")
 	f.StringSliceVar(&o.Packing, "packing", nil, "choices that the paper leaves open, as `KEY=VALUE`: requested and wasted are relative to the vm or the largest, moving goes by vm or container, emptying begins with the VM that is wasted, filled, cheapest or bought first, at most so many rounds, effort items of best for each container")
-	f.StringArrayVar(&o.Uses, "use", nil, "also plan with requests that follow from use, of `FORMAT:PATH`; with --kubeconfig metrics and vpa need no path; the formats are "+strings.Join(trace.UseFormats, ", ")+"; may be repeated")
+	f.StringArrayVar(&o.Uses, "use", nil, "also plan with requests that follow from use, of `FORMAT:PATH`; with --kubeconfig metrics and vpa need no path; the formats are "+strings.Join(use.Formats, ", ")+"; may be repeated")
 	f.IntVar(&o.Headroom, "headroom", defaultHeadroom, "request this `PERCENT` more than --use measures")
 	f.StringVar(&o.Explain, "explain", "", "show where the pods of `USER` go, and what each move saves")
 	f.StringVar(&o.Links, "links", "", "show the cost of VMs against the traffic between VMs, which is `all|annotations|FILE`: the same for every two containers of a pod; the annotation "+kubernetes.LinksAnnotation+" of pods in a kubectl dump; or a CSV file with the columns "+strings.Join(trace.LinkColumns, ","))

@@ -41,8 +41,8 @@ func (c *command) takeUses() error {
 	for _, text := range c.opts.Uses {
 		format, path, _ := strings.Cut(text, ":")
 		switch {
-		case !slices.Contains(trace.UseFormats, format):
-			return usage.Errorf("--use %s: unknown format %q%s; the formats are %s", text, format, usage.Suggest(format, "", trace.UseFormats), strings.Join(trace.UseFormats, ", "))
+		case !slices.Contains(use.Formats, format):
+			return usage.Errorf("--use %s: unknown format %q%s; the formats are %s", text, format, usage.Suggest(format, "", use.Formats), strings.Join(use.Formats, ", "))
 		case path == "" && (c.opts.Kubeconfig == "" || liveUse[format] == nil):
 			return usage.Errorf("--use %s: want FORMAT:PATH, such as %s:use.json", text, format)
 		}

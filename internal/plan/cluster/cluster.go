@@ -17,6 +17,10 @@ type Resources struct {
 // VCPU is one vCPU in units of Resources.CPU.
 const VCPU = 1_000_000_000
 
+// MostRequested is the largest request: more than any machine has, and so little that sums of few do
+// not overflow.
+var MostRequested = Resources{CPU: 1_000_000 * VCPU, Memory: 1 << 50}
+
 // Dollar is one dollar in units of prices and costs.
 const Dollar = 1_000_000_000
 

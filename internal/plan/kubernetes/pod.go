@@ -214,7 +214,7 @@ func convert(p *corev1.Pod) (cluster.Pod, Outcome) {
 	add := func(c *corev1.Container, of []corev1.ContainerStatus, runs bool) cluster.Resources {
 		r, bad := effective(p, c, of)
 		why = max(why, bad)
-		if !sum.Fits(most) || !sidecars.Fits(most) {
+		if !sum.Fits(cluster.MostRequested) || !sidecars.Fits(cluster.MostRequested) {
 			why = max(why, Beyond) // and no sum overflows
 			return cluster.Resources{}
 		}
@@ -260,7 +260,7 @@ func convert(p *corev1.Pod) (cluster.Pod, Outcome) {
 	pod.Overhead = overhead.Add(needs.Sub(sum))
 	pod.Origin.Startup = peak
 	pod.Origin.Sidecars = len(pod.Containers) - len(p.Spec.Containers)
-	if why = max(why, bad, badToo); why == Planned && !pod.Request().Fits(most) {
+	if why = max(why, bad, badToo); why == Planned && !pod.Request().Fits(cluster.MostRequested) {
 		why = Beyond
 	}
 	return pod, why
@@ -297,16 +297,13 @@ func resized(p *corev1.Pod, asked cluster.Resources, why Outcome, allocated core
 	return asked.Max(given).Max(now), max(why, bad, badToo)
 }
 
-// most is the largest request. Sums of few such requests do not overflow.
-var most = cluster.Resources{CPU: 1_000_000 * cluster.VCPU, Memory: 1 << 50}
-
 // Requests returns the CPU and memory of a list of resources, rounded up.
 func Requests(list corev1.ResourceList) (cluster.Resources, Outcome) {
 	cpu, memory := list[corev1.ResourceCPU], list[corev1.ResourceMemory]
 	switch {
 	case cpu.Sign() < 0 || memory.Sign() < 0:
 		return cluster.Resources{}, Negative
-	case cpu.CmpInt64(most.CPU/cluster.VCPU) > 0 || memory.CmpInt64(most.Memory) > 0:
+	case cpu.CmpInt64(cluster.MostRequested.CPU/cluster.VCPU) > 0 || memory.CmpInt64(cluster.MostRequested.Memory) > 0:
 		return cluster.Resources{}, Beyond
 	}
 	return cluster.Resources{CPU: cpu.ScaledValue(resource.Nano), Memory: memory.Value()}, Planned

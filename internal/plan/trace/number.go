@@ -183,14 +183,11 @@ func (o *Options) request(cpu, memory amount) request {
 		return request{why: memory.why}
 	case r == cluster.Resources{} && !o.KeepEmpty:
 		return request{why: NoRequest}
-	case !r.Fits(most):
+	case !r.Fits(cluster.MostRequested):
 		return request{why: Beyond}
 	}
 	return request{Resources: r}
 }
-
-// most is larger than any machine, and small enough that sums do not overflow.
-var most = cluster.Resources{CPU: 1e6 * cluster.VCPU, Memory: 1 << 50}
 
 // whole reads a column that holds a whole number, such as a time or an identifier.
 func whole(column string, text []byte) (int64, error) {

@@ -12,6 +12,8 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"golang.org/x/text/encoding/unicode"
 	"golang.org/x/text/transform"
+
+	"unnest/internal/plan/use"
 )
 
 // archives are formats that open does not unpack, by their first bytes.
@@ -53,6 +55,19 @@ func open(ctx context.Context, path string, stdin io.Reader) (io.ReadCloser, err
 		io.Reader
 		io.Closer
 	}{r, file}, nil
+}
+
+// ReadUse adds what a file says that containers use: see use.Use.Read. "-" is stdin.
+func ReadUse(ctx context.Context, format, path string, stdin io.Reader, into *use.Use) error {
+	r, err := open(ctx, path, stdin)
+	if err != nil {
+		return fmt.Errorf("%w: name a file", err)
+	}
+	defer r.Close() //nolint:errcheck // only read
+	if err := into.Read(format, r); err != nil {
+		return fmt.Errorf("%s: %w", display(path), err)
+	}
+	return nil
 }
 
 // Scan decompresses files and counts their lines, which no reader does faster, and returns

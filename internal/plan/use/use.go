@@ -1,5 +1,5 @@
-// Package use derives requests from what containers use: right-sizing. Readers of metrics add
-// samples and recommendations to a Use; New turns them into requests for the pods of a cluster.
+// Package use derives requests from what containers use: right-sizing. Read adds metrics,
+// samples and recommendations to a Use; New turns it into requests for the pods of a cluster.
 package use
 
 import (

@@ -1,8 +1,7 @@
-package trace
+package use
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,58 +13,49 @@ import (
 
 	"unnest/internal/plan/cluster"
 	"unnest/internal/plan/kubernetes"
-	"unnest/internal/plan/use"
 )
 
-// UseFormats are the formats that ReadUse knows.
-var UseFormats = []string{"metrics", "prometheus-cpu", "prometheus-memory", "vpa"}
+// Formats are those that Read knows.
+var Formats = []string{"metrics", "prometheus-cpu", "prometheus-memory", "vpa"}
 
-// ReadUse adds what a file says that containers use.
+// Read adds what a text says that containers use.
 //
 //   - metrics: PodMetrics of metrics.k8s.io/v1beta1, one or a list, as kubectl get --raw
 //     /apis/metrics.k8s.io/v1beta1/pods and kubectl get podmetrics -A -o json print them, or the
-//     text of kubectl top pod -A --containers. A file may have several, one after the other.
+//     text of kubectl top pod -A --containers. A text may have several, one after the other.
 //   - prometheus-cpu, prometheus-memory: the answer of Prometheus to query_range or query, or
 //     what promtool query -o json prints, with the labels namespace, pod and container, in vCPUs
 //     and bytes.
 //   - vpa: VerticalPodAutoscalers of autoscaling.k8s.io/v1, of which the target counts.
-func ReadUse(ctx context.Context, format, path string, stdin io.Reader, into *use.Use) error {
-	r, err := open(ctx, path, stdin)
-	if err != nil {
-		return fmt.Errorf("%w: name a file", err)
-	}
-	defer r.Close() //nolint:errcheck // only read
-	in := bufio.NewReader(r)
+func (u *Use) Read(format string, r io.Reader) error {
+	var err error
 	switch format {
 	case "metrics":
-		err = readMetrics(in, into)
+		err = u.metrics(bufio.NewReader(r))
 	case "prometheus-cpu":
-		err = readPrometheus(in, cluster.VCPU, most.CPU, into.AddCPU)
+		err = readPrometheus(r, cluster.VCPU, cluster.MostRequested.CPU, u.AddCPU)
 	case "prometheus-memory":
-		err = readPrometheus(in, 1, most.Memory, into.AddMemory)
+		err = readPrometheus(r, 1, cluster.MostRequested.Memory, u.AddMemory)
 	case "vpa":
-		err = objects(in, func(o useKubectl) error { return o.recommend(into) })
+		err = objects(r, u.recommend)
 	default:
-		err = fmt.Errorf("unknown format %q: choose one of %s", format, strings.Join(UseFormats, ", "))
+		err = fmt.Errorf("unknown format %q: choose one of %s", format, strings.Join(Formats, ", "))
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		err = errors.New("ends early: the file is incomplete; make it again")
+		return errors.New("ends early: the file is incomplete; make it again")
 	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", display(path), err)
-	}
-	return nil
+	return err
 }
 
-// useKubectl has the fields of PodMetrics (metrics.k8s.io/v1beta1), of a VerticalPodAutoscaler
+// object has the fields of PodMetrics (metrics.k8s.io/v1beta1), of a VerticalPodAutoscaler
 // (autoscaling.k8s.io/v1) and of their lists that matter here.
-type useKubectl struct {
+type object struct {
 	Kind     string `json:"kind"`
 	Metadata struct {
 		Name      string `json:"name"`
 		Namespace string `json:"namespace"`
 	} `json:"metadata"`
-	Items      []useKubectl `json:"items"`
+	Items      []object `json:"items"`
 	Containers []struct {
 		Name  string              `json:"name"`
 		Usage corev1.ResourceList `json:"usage"`
@@ -88,10 +78,10 @@ type useKubectl struct {
 
 // objects calls each for the objects of JSON documents and of their lists. That there are none is
 // an error.
-func objects(r io.Reader, each func(useKubectl) error) error {
+func objects(r io.Reader, each func(object) error) error {
 	d := json.NewDecoder(r)
 	for found := false; ; found = true {
-		var o useKubectl
+		var o object
 		switch err := d.Decode(&o); {
 		case errors.Is(err, io.EOF) && found:
 			return nil
@@ -102,7 +92,7 @@ func objects(r io.Reader, each func(useKubectl) error) error {
 		}
 		all := o.Items
 		if !strings.HasSuffix(o.Kind, "List") {
-			all = []useKubectl{o}
+			all = []object{o}
 		}
 		for _, one := range all {
 			if one.Kind == "" { // the API server names only the kind of the list
@@ -115,16 +105,16 @@ func objects(r io.Reader, each func(useKubectl) error) error {
 	}
 }
 
-func readMetrics(in *bufio.Reader, into *use.Use) error {
+func (u *Use) metrics(in *bufio.Reader) error {
 	if head, _ := in.Peek(1); len(head) > 0 && head[0] != '{' { // a failure comes back from the next read
-		return readTop(in, into)
+		return u.top(in)
 	}
-	return objects(in, func(o useKubectl) error {
+	return objects(in, func(o object) error {
 		if o.Kind != "PodMetrics" {
 			return fmt.Errorf("has %s %s: want PodMetrics, as kubectl get --raw /apis/metrics.k8s.io/v1beta1/pods prints them", o.Kind, o.Metadata.Name)
 		}
 		for _, c := range o.Containers {
-			if err := measured(into, o.Metadata.Namespace, o.Metadata.Name, c.Name, c.Usage); err != nil {
+			if err := u.measured(o.Metadata.Namespace, o.Metadata.Name, c.Name, c.Usage); err != nil {
 				return err
 			}
 		}
@@ -133,16 +123,16 @@ func readMetrics(in *bufio.Reader, into *use.Use) error {
 }
 
 // measured adds a measurement of both resources.
-func measured(into *use.Use, namespace, pod, container string, usage corev1.ResourceList) error {
-	r, bad := kubernetes.Requests(usage)
-	if bad != kubernetes.Planned {
-		return fmt.Errorf("pod %s/%s: container %s: use is not valid: %s", namespace, pod, container, outcomes[bad])
+func (u *Use) measured(namespace, pod, container string, usage corev1.ResourceList) error {
+	r, err := resources(usage)
+	if err != nil {
+		return fmt.Errorf("pod %s/%s: container %s: use is not valid: %w", namespace, pod, container, err)
 	}
 	if _, has := usage["cpu"]; has {
-		into.AddCPU(use.Pod(namespace, pod), container, r.CPU)
+		u.AddCPU(Pod(namespace, pod), container, r.CPU)
 	}
 	if _, has := usage["memory"]; has {
-		into.AddMemory(use.Pod(namespace, pod), container, r.Memory)
+		u.AddMemory(Pod(namespace, pod), container, r.Memory)
 	}
 	return nil
 }
@@ -150,7 +140,7 @@ func measured(into *use.Use, namespace, pod, container string, usage corev1.Reso
 // topColumns are the columns of kubectl top pod -A --containers.
 var topColumns = []string{"NAMESPACE", "POD", "NAME", "CPU(cores)", "MEMORY(bytes)"}
 
-func readTop(in *bufio.Reader, into *use.Use) error {
+func (u *Use) top(in io.Reader) error {
 	lines := bufio.NewScanner(in)
 	want := strings.Join(topColumns, " ")
 	for n := 1; lines.Scan(); n++ {
@@ -169,7 +159,7 @@ func readTop(in *bufio.Reader, into *use.Use) error {
 			}
 			usage[corev1.ResourceName(name)] = q
 		}
-		if err := measured(into, columns[0], columns[1], columns[2], usage); err != nil {
+		if err := u.measured(columns[0], columns[1], columns[2], usage); err != nil {
 			return fmt.Errorf("line %d: %w", n, err)
 		}
 	}
@@ -178,17 +168,28 @@ func readTop(in *bufio.Reader, into *use.Use) error {
 
 // recommend adds the recommendation of a VerticalPodAutoscaler. One that has none yet adds
 // nothing.
-func (o useKubectl) recommend(into *use.Use) error {
+func (u *Use) recommend(o object) error {
 	if o.Kind != "VerticalPodAutoscaler" {
 		return fmt.Errorf("has %s %s: want VerticalPodAutoscalers: make it with kubectl get verticalpodautoscalers -A -o json", o.Kind, o.Metadata.Name)
 	}
-	of := use.Workload{Namespace: o.Metadata.Namespace, Kind: o.Spec.Target.Kind, Name: o.Spec.Target.Name}
+	of := Workload{Namespace: o.Metadata.Namespace, Kind: o.Spec.Target.Kind, Name: o.Spec.Target.Name}
 	for _, c := range o.Status.Recommendation.Containers {
-		r, bad := kubernetes.Requests(c.Target)
-		if bad != kubernetes.Planned {
-			return fmt.Errorf("VerticalPodAutoscaler %s/%s: container %s: target is not valid: %s", of.Namespace, o.Metadata.Name, c.Name, outcomes[bad])
+		r, err := resources(c.Target)
+		if err != nil {
+			return fmt.Errorf("VerticalPodAutoscaler %s/%s: container %s: target is not valid: %w", of.Namespace, o.Metadata.Name, c.Name, err)
 		}
-		into.Recommend(of, c.Name, r)
+		u.Recommend(of, c.Name, r)
 	}
 	return nil
+}
+
+func resources(list corev1.ResourceList) (r cluster.Resources, err error) {
+	r, is := kubernetes.Requests(list)
+	switch is {
+	case kubernetes.Negative:
+		err = errors.New("negative request")
+	case kubernetes.Beyond:
+		err = errors.New("request larger than any machine")
+	}
+	return r, err
 }

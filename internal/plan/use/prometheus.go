@@ -1,4 +1,4 @@
-package trace
+package use
 
 import (
 	"bytes"
@@ -9,8 +9,6 @@ import (
 	"math"
 	"strconv"
 	"strings"
-
-	"unnest/internal/plan/use"
 )
 
 // prometheusSeries is a series of a matrix or a vector, as the HTTP API of Prometheus prints it.
@@ -25,7 +23,7 @@ const fixPrometheus = "query sum by (namespace, pod, container) of the rate of c
 
 // readPrometheus adds the samples of a query, in units of which one has unit. Samples that are
 // not a number are skipped.
-func readPrometheus(r io.Reader, unit, most int64, add func(pod use.Workload, container string, x int64)) error {
+func readPrometheus(r io.Reader, unit, most int64, add func(pod Workload, container string, x int64)) error {
 	all, err := series(r)
 	if err != nil {
 		return err
@@ -53,7 +51,7 @@ func readPrometheus(r io.Reader, unit, most int64, add func(pod use.Workload, co
 				return fmt.Errorf("pod %s/%s: container %s: %w", namespace, pod, container, err)
 			}
 			if ok {
-				add(use.Pod(namespace, pod), container, x)
+				add(Pod(namespace, pod), container, x)
 			}
 		}
 	}
