@@ -7,6 +7,51 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
+// affinity adds the required terms about other pods.
+func (d *Dump) affinity(p *pod, o *corev1.Pod) {
+	if a := o.Spec.Affinity.PodAffinity; a != nil {
+		for _, term := range a.RequiredDuringSchedulingIgnoredDuringExecution {
+			if term.TopologyKey == corev1.LabelHostname {
+				p.count(affinityNode)
+			} else {
+				d.keys[term.TopologyKey] = true
+				p.count(affinityZone)
+			}
+		}
+		if d.demandAffinity(p, o, a.RequiredDuringSchedulingIgnoredDuringExecution) != nil {
+			p.count(badSelector)
+		}
+		if len(a.PreferredDuringSchedulingIgnoredDuringExecution) > 0 {
+			p.count(preferences)
+		}
+	}
+	a := o.Spec.Affinity.PodAntiAffinity
+	if a == nil {
+		return
+	}
+	for i := range a.RequiredDuringSchedulingIgnoredDuringExecution {
+		asked := &a.RequiredDuringSchedulingIgnoredDuringExecution[i]
+		if asked.TopologyKey != corev1.LabelHostname {
+			d.keys[asked.TopologyKey] = true
+			p.count(antiAffinityZone)
+			continue
+		}
+		term, err := d.term(o, asked)
+		if err != nil {
+			p.count(badSelector)
+			continue
+		}
+		p.count(antiAffinityNode)
+		p.rules.Forbids = union(p.rules.Forbids, []int32{term.number})
+		if term.by != nil {
+			p.unsure = append(p.unsure, term)
+		}
+	}
+	if len(a.PreferredDuringSchedulingIgnoredDuringExecution) > 0 {
+		p.count(preferences)
+	}
+}
+
 // affine is a pod with required affinity by other labels than that of the node, such as zones.
 type affine struct {
 	pod   *pod

@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,7 +32,7 @@ func (d *Dump) Node(raw []byte) (again bool, err error) {
 		}
 	}
 	for _, taint := range n.Spec.Taints {
-		if taint.Effect != corev1.TaintEffectPreferNoSchedule {
+		if keepsAway(&taint) {
 			node.Taints = append(node.Taints, taint.Key+"="+taint.Value+":"+string(taint.Effect))
 		}
 	}
@@ -61,4 +62,49 @@ func (d *Dump) Namespace(raw []byte) error {
 	}
 	d.namespaces[n.Name] = n.Labels
 	return nil
+}
+
+// selects adds the demands about nodes.
+func (d *Dump) selects(p *pod, s *corev1.PodSpec) {
+	for key := range s.NodeSelector {
+		d.keys[key] = true
+		p.count(nodeSelector)
+	}
+	p.origin.Pinned = p.origin.Pinned || s.NodeSelector[corev1.LabelHostname] != ""
+	if s.Affinity != nil && s.Affinity.NodeAffinity != nil {
+		if d.nodeTerms(p, s.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution) {
+			p.count(nodeAffinity)
+		}
+		if len(s.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution) > 0 {
+			p.count(preferences)
+		}
+	}
+	for _, tolerated := range s.Tolerations {
+		if !strings.HasPrefix(tolerated.Key, "node.kubernetes.io/") {
+			p.count(tolerations)
+		}
+	}
+}
+
+// zones are the labels of nodes with which drivers of volumes name zones.
+var zones = []string{corev1.LabelFailureDomainBetaZone, "topology.ebs.csi.aws.com/zone", "topology.gke.io/zone", "topology.disk.csi.azure.com/zone"}
+
+// nodeTerms takes the labels that terms ask for, and reports whether there are any. A term that
+// names a node pins the pod.
+func (d *Dump) nodeTerms(p *pod, selector *corev1.NodeSelector) bool {
+	if selector == nil {
+		return false
+	}
+	for _, term := range selector.NodeSelectorTerms {
+		for _, e := range term.MatchExpressions {
+			if key := e.Key; slices.Contains(zones, key) {
+				d.keys[corev1.LabelTopologyZone] = true
+			} else {
+				d.keys[key] = true
+			}
+			p.origin.Pinned = p.origin.Pinned || e.Key == corev1.LabelHostname
+		}
+		p.origin.Pinned = p.origin.Pinned || len(term.MatchFields) > 0
+	}
+	return len(selector.NodeSelectorTerms) > 0
 }

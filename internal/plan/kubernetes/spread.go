@@ -6,7 +6,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
 
 	"unnest/internal/plan/cluster"
 )
@@ -72,27 +74,13 @@ func eligible(spec *corev1.PodSpec, taints bool) func(*corev1.Node) bool {
 		if ok, err := required.Match(n); err != nil || !ok {
 			return false
 		}
-		return !taints || tolerated(spec.Tolerations, n.Spec.Taints)
+		_, untolerated := helpers.FindMatchingUntoleratedTaint(klog.Logger{}, n.Spec.Taints, spec.Tolerations, keepsAway, true)
+		return !taints || !untolerated
 	}
 }
 
-// tolerated reports whether all taints that keep pods away are tolerated.
-func tolerated(tolerations []corev1.Toleration, taints []corev1.Taint) bool {
-	for _, taint := range taints {
-		if taint.Effect == corev1.TaintEffectPreferNoSchedule {
-			continue
-		}
-		ok := false
-		for i := range tolerations {
-			t := &tolerations[i]
-			ok = ok || (t.Effect == "" || t.Effect == taint.Effect) && (t.Key == "" && t.Operator == corev1.TolerationOpExists || t.Key == taint.Key && (t.Operator == corev1.TolerationOpExists || t.Value == taint.Value))
-		}
-		if !ok {
-			return false
-		}
-	}
-	return true
-}
+// keepsAway reports whether pods that do not tolerate the taint must not run on its node.
+func keepsAway(t *corev1.Taint) bool { return t.Effect != corev1.TaintEffectPreferNoSchedule }
 
 // limit returns the limit of a spread, of which all pods take that it counts. A VM may have as
 // many as the skew, whatever is on others.

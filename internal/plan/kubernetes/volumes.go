@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	helpers "k8s.io/component-helpers/resource"
 	"sigs.k8s.io/json"
@@ -95,24 +96,13 @@ func (d *Dump) Volume(raw []byte) error {
 
 // CSINode reads how many volumes the drivers of a node can attach (storage/v1).
 func (d *Dump) CSINode(raw []byte) error {
-	var n struct {
-		Metadata struct {
-			Name string `json:"name"`
-		} `json:"metadata"`
-		Spec struct {
-			Drivers []struct {
-				Allocatable struct {
-					Count *int64 `json:"count"`
-				} `json:"allocatable"`
-			} `json:"drivers"`
-		} `json:"spec"`
-	}
+	var n storagev1.CSINode
 	if err := json.UnmarshalCaseSensitivePreserveInts(raw, &n); err != nil {
 		return err
 	}
 	for _, driver := range n.Spec.Drivers {
-		if count := driver.Allocatable.Count; count != nil {
-			d.attach(n.Metadata.Name, *count)
+		if most := driver.Allocatable; most != nil && most.Count != nil {
+			d.attach(n.Name, int64(*most.Count))
 		}
 	}
 	return nil
@@ -122,6 +112,22 @@ func (d *Dump) CSINode(raw []byte) error {
 func (d *Dump) attach(node string, count int64) {
 	if most, known := d.attachable[node]; !known || count < most {
 		d.attachable[node] = count
+	}
+}
+
+// attached adds the demands of the volumes of a pod.
+func (d *Dump) attached(p *pod) {
+	for _, c := range p.claims {
+		v, known := d.volumes[c]
+		switch {
+		case !known:
+			p.count(unknownVolume)
+		case d.nodeTerms(p, v.nodes):
+			p.count(volumeNodes)
+		}
+		if known && !v.shared && d.users[c] > 1 {
+			p.count(sharedClaim)
+		}
 	}
 }
 
