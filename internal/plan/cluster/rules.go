@@ -66,13 +66,30 @@ func (r *Rules) Clash(o *Rules) bool {
 	return meet(r.Has, o.Forbids) || meet(r.Forbids, o.Has)
 }
 
-// Join adds what another pod demands.
-func (r *Rules) Join(o *Rules) {
-	if o.None() {
-		return
+// Amount returns what the pod takes of a limit. A nil r takes nothing.
+func (r *Rules) Amount(limit int32) (sum int64) {
+	if r == nil {
+		return 0
 	}
-	r.Has, r.Forbids = slices.Concat(r.Has, o.Has), slices.Concat(r.Forbids, o.Forbids)
-	r.Takes = slices.Concat(r.Takes, o.Takes)
+	for _, t := range r.Takes {
+		if t.Limit == limit {
+			sum += t.Amount
+		}
+	}
+	return sum
+}
+
+// Exceeds returns the name of a limit of which the pod alone takes more than a VM has; empty: none.
+func (r *Rules) Exceeds(limits []Limit) string {
+	if r == nil {
+		return ""
+	}
+	for _, t := range r.Takes {
+		if l := limits[t.Limit]; t.Amount > l.Most {
+			return l.Name
+		}
+	}
+	return ""
 }
 
 // Loose reports whether some plans are stricter than they have to be, so that the cheapest of
@@ -179,13 +196,9 @@ func (u User) extremes(p Plan, limit int32) (least, most int64) {
 		var taken int64
 		seen := map[int]bool{}
 		for _, part := range vm.Parts {
-			if r := u.Pods[part.Pod].Rules; r != nil && !seen[part.Pod] {
+			if !seen[part.Pod] {
 				seen[part.Pod] = true
-				for _, t := range r.Takes {
-					if t.Limit == limit {
-						taken += t.Amount
-					}
-				}
+				taken += u.Pods[part.Pod].Rules.Amount(limit)
 			}
 		}
 		least, most = min(least, taken), max(most, taken)

@@ -43,7 +43,7 @@ func (p *pool) limit(all []cluster.Limit, nodes []cluster.Node) {
 			}
 		}
 		for _, e := range p.every {
-			if taken := amount(e.rules, int32(i)); taken > 0 {
+			if taken := e.rules.Amount(int32(i)); taken > 0 {
 				l.Most = max(0, l.Most-taken)
 				l.Nodes = map[string]bool{} // it counts on VMs that the plan does not know
 			}
@@ -51,25 +51,12 @@ func (p *pool) limit(all []cluster.Limit, nodes []cluster.Node) {
 	}
 }
 
-// amount returns what a pod takes of a limit.
-func amount(r *cluster.Rules, limit int32) (sum int64) {
-	if r == nil {
-		return 0
-	}
-	for _, t := range r.Takes {
-		if t.Limit == limit {
-			sum += t.Amount
-		}
-	}
-	return sum
-}
-
 // mostToday returns the most that the pods on a node take of a limit.
 func (p *pool) mostToday(limit int32) (most int64) {
 	for _, pods := range p.on {
 		var sum int64
 		for _, i := range pods {
-			sum += amount(p.User.Pods[i].Rules, limit)
+			sum += p.User.Pods[i].Rules.Amount(limit)
 		}
 		most = max(most, sum)
 	}
@@ -109,10 +96,8 @@ func (p *pool) unfit(pod cluster.Pod) string {
 			return fmt.Sprintf("a pod on it may not share a VM with %s, which plans put on each", e.name)
 		}
 	}
-	for _, t := range pod.Rules.Takes {
-		if l := p.User.Limits[t.Limit]; t.Amount > l.Most {
-			return "a pod on it takes more than the nodes of the pool are known to have: " + l.Name
-		}
+	if limit := pod.Rules.Exceeds(p.User.Limits); limit != "" {
+		return "a pod on it takes more than the nodes of the pool are known to have: " + limit
 	}
 	return ""
 }
@@ -128,7 +113,7 @@ func (p *pool) legalSpreads() {
 		}
 		total := l.Total
 		for _, pod := range p.User.Pods {
-			if !pod.Whole && amount(pod.Rules, int32(i)) > 0 {
+			if !pod.Whole && pod.Rules.Amount(int32(i)) > 0 {
 				total += int64(max(0, len(pod.Containers)-1)) // each part of it counts
 			}
 		}

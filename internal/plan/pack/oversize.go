@@ -31,7 +31,7 @@ func Fit(u cluster.User, c cluster.Catalogue, o Oversize) (cluster.User, []Left,
 	fit.Pods = nil
 	var left []Left
 	for _, p := range u.Pods {
-		limit := exceeded(p, u.Limits)
+		limit := p.Rules.Exceeds(u.Limits)
 		switch {
 		case limit != "" && o == Refuse:
 			return cluster.User{}, nil, fmt.Errorf("user %s: pod %s takes more than a VM has: %s", u.Name, p.Name, limit)
@@ -53,19 +53,6 @@ func Fit(u cluster.User, c cluster.Catalogue, o Oversize) (cluster.User, []Left,
 		}
 	}
 	return fit, left, nil
-}
-
-// exceeded returns the limit of which the pod alone takes too much; empty: none.
-func exceeded(p cluster.Pod, limits []cluster.Limit) string {
-	if p.Rules == nil {
-		return ""
-	}
-	for _, t := range p.Rules.Takes {
-		if l := limits[t.Limit]; t.Amount > l.Most {
-			return l.Name
-		}
-	}
-	return ""
 }
 
 // addable returns an error if sums of requests or prices could overflow, of which planners and
