@@ -103,7 +103,7 @@ func judge(all []judged, claim Claim) []Family {
 	return families
 }
 
-// maxNeeds limits the number of further blocks that is worth computing.
+// maxNeeds limits the number of blocks that is worth computing, unless a run can have more.
 const maxNeeds = 1000
 
 // judge judges c, a comparison of e.
@@ -125,7 +125,8 @@ func (c *Comparison) judge(f stats.Family, e Estimate, claim Claim) {
 	}
 	switch {
 	case c.Verdict == stats.Unknown:
-		c.Needs = max(1, c.effect.BlocksToDecide(f.Level, c.margin, maxNeeds)-c.N)
+		limit := max(maxNeeds, (1+attainable)*c.N+1) // which is not attainable
+		c.Needs = max(1, c.effect.BlocksToDecide(f.Level, c.margin, limit)-c.N)
 	case c.Verdict == stats.TooFew:
 		c.Needs = max(0, stats.MinRepetitions-c.N)
 	}

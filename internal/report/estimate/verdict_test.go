@@ -20,3 +20,13 @@ func TestBadgeBeginsWithItsWord(t *testing.T) {
 		}
 	}
 }
+
+// A run of many blocks that shows nothing is within its noise too, however many blocks would decide.
+func TestLongRunWithinTheNoise(t *testing.T) {
+	for _, n := range []int{6, 100, 300, 2000} {
+		c := Comparison{N: n, effect: stats.Effect{Log: 0.01, StdErr: 0.5, DF: float64(n - 1), N: n, Paired: true}}
+		if c.judge(stats.Judge([]float64{0.98}, stats.DefaultAlpha), Estimate{}, Claim{}); c.Badge != "not known: within the noise" {
+			t.Errorf("%d blocks: %s, with %d more", n, c.Badge, c.Needs)
+		}
+	}
+}
