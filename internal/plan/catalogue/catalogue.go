@@ -47,9 +47,9 @@ func PriceDate(name string) string {
 	return ""
 }
 
-// Region returns the region of the prices of a built-in catalogue, as nodes name it; empty for the
+// regionOf returns the region of the prices of a built-in catalogue, as nodes name it; empty for the
 // paper's and for a file.
-func Region(name string) string {
+func regionOf(name string) string {
 	data, err := catalogues.ReadFile(name + ".csv")
 	if err != nil || name == Paper {
 		return ""
@@ -58,10 +58,10 @@ func Region(name string) string {
 	return strings.ToLower(strings.NewReplacer(" ", "", ".", "").Replace(first[strings.LastIndex(first, ",")+1:]))
 }
 
-// Provider returns the cloud that sells the models of a built-in catalogue, as nodes name it.
-func Provider(name string) string {
+// providerOf returns the cloud that sells the models of a built-in catalogue, as nodes name it.
+func providerOf(name string) string {
 	switch {
-	case Region(name) == "":
+	case regionOf(name) == "":
 		return ""
 	case strings.HasPrefix(name, "gcp-"):
 		return "gce"

@@ -55,8 +55,8 @@ func TestFamilies(t *testing.T) {
 		if PriceDate(name) == "" {
 			t.Errorf("catalogue %s does not say where its prices are from", name)
 		}
-		if want := map[string]string{"aws": "us-east-1", "gce": "us-central1", "azure": "eastus"}[Provider(name)]; Region(name) != want || want == "" {
-			t.Errorf("catalogue %s is of %s in %q", name, Provider(name), Region(name))
+		if want := map[string]string{"aws": "us-east-1", "gce": "us-central1", "azure": "eastus"}[providerOf(name)]; regionOf(name) != want || want == "" {
+			t.Errorf("catalogue %s is of %s in %q", name, providerOf(name), regionOf(name))
 		}
 		c := mustBuiltin(t, name)
 		for _, m := range c {

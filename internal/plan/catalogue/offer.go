@@ -102,7 +102,7 @@ func (o Offer) scaled(c cluster.Catalogue) cluster.Catalogue {
 // than a node's, and no factor says what they are there.
 func (o Offer) CheckRegion(provider, region string) error {
 	for _, name := range o.Names() {
-		if of := Region(name); o.PriceFactor == 0 && region != "" && Provider(name) == provider && of != region {
+		if of := regionOf(name); o.PriceFactor == 0 && region != "" && providerOf(name) == provider && of != region {
 			return fmt.Errorf("the nodes are in %s, and the built-in prices of %s are of %s: name a CSV file with prices of %s with --catalogue, or a YAML file that says what to multiply them by, such as price_factor: 1.1 (1 takes them as they are)", region, name, of, region)
 		}
 	}
@@ -139,13 +139,16 @@ func (o Offer) Reserve(byDefault Reservation) Reserve {
 func (o Offer) PriceDates() (notes []string) {
 	for _, name := range o.Names() {
 		note := PriceDate(name)
-		if region := Region(name); region != "" {
+		if note == "" {
+			continue
+		}
+		if region := regionOf(name); region != "" {
 			note += ", " + region
 		}
 		if o.PriceFactor > 0 {
 			note += fmt.Sprintf(", times %g", float64(o.PriceFactor)/decimals)
 		}
-		if PriceDate(name) != "" && !slices.Contains(notes, note) {
+		if !slices.Contains(notes, note) {
 			notes = append(notes, note)
 		}
 	}
