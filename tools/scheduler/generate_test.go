@@ -171,7 +171,7 @@ type generator struct {
 // volume gives a pod a volume.
 func (g *generator) volume(p *v1.Pod, name string) *v1.PersistentVolume {
 	claim, volume := newVolume(name)
-	claim.Namespace, volume.Spec.ClaimRef.Namespace = p.Namespace, p.Namespace
+	claim.Namespace = p.Namespace
 	volume.Name, volume.Spec.ClaimRef.Namespace = "pv-"+p.Namespace+"-"+name, p.Namespace
 	claim.Spec.VolumeName = volume.Name
 	g.others = append(g.others, claim, volume)

@@ -18,7 +18,7 @@ const mostPods = 5
 func TestBound(t *testing.T) {
 	compared := 0
 	rapid.Check(t, func(r *rapid.T) {
-		text := cluster(r, t, tiny, right())
+		text := cluster(r, t, tiny, kinds)
 		wrong, tried := boundWrong(t, text)
 		if wrong != "" {
 			r.Fatalf("the plan of %s: %s", kept(t, text), wrong)
