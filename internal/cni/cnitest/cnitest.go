@@ -13,14 +13,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 
@@ -116,11 +114,7 @@ func (l *Lab) issueCredentials() {
 	c, err := a.Issue("node1")
 	l.Must(err)
 	l.Must(os.Mkdir(l.credentials(), 0o700))
-	for name, content := range map[string][]byte{
-		identity.CAFile: a.CertificatePEM(), identity.CertificateFile: c.CertificatePEM, identity.KeyFile: c.KeyPEM,
-	} {
-		l.Must(os.WriteFile(filepath.Join(l.credentials(), name), content, 0o600))
-	}
+	Save(l.t, l.credentials(), a, c)
 	l.config, err = a.ServerConfig(net.IPv4(127, 0, 0, 1))
 	l.Must(err)
 }
@@ -163,16 +157,7 @@ func (l *Lab) Serve(d hostdpb.HostDaemonServer) (stop func()) {
 	l.t.Helper()
 	listener := l.Listen(l.Guest, l.Server)
 	l.Server = listener.Addr().String()
-	s := grpc.NewServer(grpc.Creds(credentials.NewTLS(l.config)))
-	hostdpb.RegisterHostDaemonServer(s, d)
-	var wg sync.WaitGroup
-	wg.Go(func() { _ = s.Serve(listener) })
-	stop = func() {
-		s.Stop()
-		wg.Wait()
-	}
-	l.t.Cleanup(stop)
-	return stop
+	return serve(l.t, listener, l.config, d)
 }
 
 // Listen listens in a namespace until the test ends. A listener that never accepts

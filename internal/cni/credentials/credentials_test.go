@@ -3,7 +3,6 @@ package credentials
 import (
 	"context"
 	"errors"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -13,12 +12,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	grpccredentials "google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"unnest/internal/cni/cnitest"
 	"unnest/internal/hostapi/hostdpb"
 	"unnest/internal/hostapi/identity"
 	"unnest/internal/hostapi/identity/identitytest"
@@ -81,20 +80,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w := &world{t: t, daemon: &fakeDaemon{authority: a, refused: map[string]bool{}}}
-	config, err := a.ServerConfig(net.IPv4(127, 0, 0, 1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := grpc.NewServer(grpc.Creds(grpccredentials.NewTLS(config)))
-	hostdpb.RegisterHostDaemonServer(s, w.daemon)
-	go func() { _ = s.Serve(l) }()
-	w.stop = s.Stop
-	t.Cleanup(s.Stop)
-	w.medium.Server = netip.MustParseAddrPort(l.Addr().String())
+	w.medium.Server, w.stop = cnitest.Serve(t, a, w.daemon)
 	w.insert(identitytest.Issue(t, lab, "node1", time.Now().Add(20*time.Hour)))
 	w.node = &node{dir: filepath.Join(t.TempDir(), "etc"), out: &w.out, find: func() (medium.Content, error) {
 		w.looks++

@@ -3,19 +3,14 @@ package hostclient
 import (
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
+	"unnest/internal/cni/cnitest"
 	"unnest/internal/hostapi/hostdpb"
 	"unnest/internal/hostapi/identity"
 	"unnest/internal/hostapi/identity/identitytest"
@@ -29,26 +24,9 @@ func TestExpired(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, content := range map[string][]byte{
-		identity.CAFile: a.CertificatePEM(), identity.CertificateFile: c.CertificatePEM, identity.KeyFile: c.KeyPEM,
-	} {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	config, err := a.ServerConfig(net.IPv4(127, 0, 0, 1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := grpc.NewServer(grpc.Creds(credentials.NewTLS(config)))
-	hostdpb.RegisterHostDaemonServer(s, hostdpb.UnimplementedHostDaemonServer{})
-	go func() { _ = s.Serve(l) }()
-	defer s.Stop()
-	client, err := Dial(netip.MustParseAddrPort(l.Addr().String()), dir)
+	cnitest.Save(t, dir, a, c)
+	server, _ := cnitest.Serve(t, a, hostdpb.UnimplementedHostDaemonServer{})
+	client, err := Dial(server, dir)
 	if err != nil {
 		t.Fatal(err)
 	}

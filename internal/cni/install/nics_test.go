@@ -2,16 +2,11 @@ package install
 
 import (
 	"context"
-	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
-
+	"unnest/internal/cni/cnitest"
 	"unnest/internal/hostapi/hostdpb"
 	"unnest/internal/hostapi/identity"
 	"unnest/internal/hostapi/identity/identitytest"
@@ -38,20 +33,9 @@ func (d *fakeDaemon) serve(t *testing.T, expires time.Time) (server, dir string)
 	c := identitytest.Issue(t, state, "node1", expires)
 	a, err := identity.OpenAuthority(state)
 	check(t, err)
-	for name, content := range map[string][]byte{
-		identity.CAFile: a.CertificatePEM(), identity.CertificateFile: c.CertificatePEM, identity.KeyFile: c.KeyPEM,
-	} {
-		check(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
-	}
-	config, err := a.ServerConfig(net.IPv4(127, 0, 0, 1))
-	check(t, err)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	check(t, err)
-	s := grpc.NewServer(grpc.Creds(credentials.NewTLS(config)))
-	hostdpb.RegisterHostDaemonServer(s, d)
-	go func() { _ = s.Serve(l) }()
-	t.Cleanup(s.Stop)
-	return l.Addr().String(), dir
+	cnitest.Save(t, dir, a, c)
+	address, _ := cnitest.Serve(t, a, d)
+	return address.String(), dir
 }
 
 func check(t *testing.T, err error) {

@@ -3,7 +3,6 @@ package renewal
 import (
 	"context"
 	"errors"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -13,12 +12,12 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 	grpcstatus "google.golang.org/grpc/status"
 
+	"unnest/internal/cni/cnitest"
 	"unnest/internal/cni/hostclient"
 	"unnest/internal/hostapi/hostdpb"
 	"unnest/internal/hostapi/identity"
@@ -74,26 +73,8 @@ func newWorld(t *testing.T, left time.Duration) *world {
 		t.Fatal(err)
 	}
 	w := &world{t: t, daemon: &fakeDaemon{authority: a}, credentials: t.TempDir(), state: filepath.Join(t.TempDir(), "run")}
-	for name, content := range map[string][]byte{
-		identity.CAFile: a.CertificatePEM(), identity.CertificateFile: c.CertificatePEM, identity.KeyFile: c.KeyPEM,
-	} {
-		if err := os.WriteFile(filepath.Join(w.credentials, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	config, err := a.ServerConfig(net.IPv4(127, 0, 0, 1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := grpc.NewServer(grpc.Creds(credentials.NewTLS(config)))
-	hostdpb.RegisterHostDaemonServer(s, w.daemon)
-	go func() { _ = s.Serve(l) }()
-	t.Cleanup(s.Stop)
-	w.server = netip.MustParseAddrPort(l.Addr().String())
+	cnitest.Save(t, w.credentials, a, c)
+	w.server, _ = cnitest.Serve(t, a, w.daemon)
 	return w
 }
 
