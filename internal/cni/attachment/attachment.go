@@ -209,10 +209,12 @@ func (k Kind) Delete(ctx context.Context, c netconf.Release, args *skel.CmdArgs,
 	p := k.pendingAt(c.Base, d)
 	if dialErr != nil { // no credentials now, or no server
 		fmt.Fprintln(os.Stderr, dialErr)
-		return errors.Join(err, p.record(args.ContainerID, args.IfName), out())
+		err = errors.Join(err, p.record(args.ContainerID, args.IfName), out())
+	} else {
+		defer d.Close()
+		err = errors.Join(err, p.end(ctx, args.ContainerID, args.IfName, out))
 	}
-	defer d.Close()
-	if err := errors.Join(err, p.end(ctx, args.ContainerID, args.IfName, out)); err != nil {
+	if err != nil {
 		return err
 	}
 	return k.forget(args.ContainerID, args.IfName)

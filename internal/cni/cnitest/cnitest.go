@@ -223,8 +223,8 @@ func (l *Lab) Pending() []string {
 	return found
 }
 
-// WantClean fails the test when the guest or the host has links, or a release is
-// pending.
+// WantClean fails the test when the guest or the host has links, a release is pending, or
+// the runtime of an attachment is still kept.
 func (l *Lab) WantClean() {
 	l.t.Helper()
 	for name, n := range map[string]ns.NetNS{"guest": l.Guest, "host": l.Host} {
@@ -234,5 +234,10 @@ func (l *Lab) WantClean() {
 	}
 	if pending := l.Pending(); len(pending) > 0 {
 		l.t.Errorf("pending releases: %v", pending)
+	}
+	kept, err := filepath.Glob(filepath.Join(l.Dir, "run", "runtimes", "*", "*"))
+	l.Must(err)
+	if len(kept) > 0 {
+		l.t.Errorf("runtimes are kept of %v", kept)
 	}
 }
