@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"strings"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
@@ -164,12 +163,8 @@ func request(c netconf.BrFusion, args *skel.CmdArgs) *hostdpb.AttachNICRequest {
 
 // podOf returns the pod of Kubernetes whose sandbox a runtime sets up, nil if it names none.
 func podOf(args *skel.CmdArgs) *hostdpb.KubernetesPod {
-	named := map[string]string{}
-	for arg := range strings.SplitSeq(args.Args, ";") {
-		key, value, _ := strings.Cut(arg, "=")
-		named[key] = value
-	}
-	if named["K8S_POD_UID"] == "" {
+	named, err := netconf.ParseArgs(args.Args)
+	if err != nil || named["K8S_POD_UID"] == "" { // ReadRequest has reported the error
 		return nil
 	}
 	return &hostdpb.KubernetesPod{Namespace: named["K8S_POD_NAMESPACE"], Name: named["K8S_POD_NAME"], Uid: named["K8S_POD_UID"]}

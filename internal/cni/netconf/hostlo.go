@@ -100,7 +100,7 @@ func (k keys) segment(values map[string]string) Segment {
 
 // chooseSegment checks all sources and takes the first that names a segment.
 func (c *Hostlo) chooseSegment(args string) error {
-	values, err := parseArgs(args)
+	values, err := ParseArgs(args)
 	if err != nil {
 		return err
 	}

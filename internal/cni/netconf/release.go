@@ -7,9 +7,9 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// Release is the part of a configuration of any of our plugins that DEL and GC need. A DEL must
-// succeed when the configuration has got a mistake since the ADD: every value that cannot be read
-// is as if it were missing, and no other key is looked at.
+// Release is the part of a configuration of any of our plugins that DEL, GC and STATUS need to give
+// attachments back. A DEL must succeed even if the configuration has got a mistake since the ADD:
+// a value that cannot be read counts as missing, and no other key is read.
 type Release struct {
 	Base             // Name, CNIVersion, Server, Credentials, PrevResult
 	Chained   bool   // there is a prevResult, readable or not
@@ -24,7 +24,7 @@ type Release struct {
 	ServerError error
 }
 
-// ReadRelease reads the standard input of a DEL or GC.
+// ReadRelease reads the standard input of a DEL, GC or STATUS.
 func ReadRelease(stdin []byte) Release {
 	var raw struct {
 		Name, CNIVersion, Server, Credentials, Interface, PrevResult json.RawMessage

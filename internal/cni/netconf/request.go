@@ -133,7 +133,7 @@ func (b *Base) podRequests(args string) (all []request, err error) {
 	}
 	add(address, "args.cni.ips", optional.CNI.IPs...)
 	add(mac, "args.cni.mac", optional.CNI.MAC)
-	values, err := parseArgs(args)
+	values, err := ParseArgs(args)
 	if err != nil {
 		return nil, err
 	}
@@ -158,8 +158,8 @@ func (b *Base) podRequests(args string) (all []request, err error) {
 	return all, nil
 }
 
-// parseArgs parses CNI_ARGS. It accepts keys of other plugins.
-func parseArgs(args string) (map[string]string, error) {
+// ParseArgs parses CNI_ARGS. It accepts keys of other plugins. An error wraps ErrArgs.
+func ParseArgs(args string) (map[string]string, error) {
 	values := map[string]string{}
 	if args == "" {
 		return values, nil
