@@ -10,6 +10,7 @@ import (
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -158,7 +159,7 @@ func (s source) route(gateways []netip.Addr) error {
 	}
 	for _, a := range s.addresses {
 		r := netlink.NewRule()
-		r.Priority, r.Table, r.Src, r.Family = sourcePriority, s.table(), only(a), family(a)
+		r.Priority, r.Table, r.Src, r.Family = sourcePriority, s.table(), netlink.NewIPNet(a.AsSlice()), nl.GetIPFamily(a.AsSlice())
 		if err := netlink.RuleAdd(r); err != nil && !errors.Is(err, unix.EEXIST) {
 			return fmt.Errorf("add rule for %s: %w; the guest's kernel needs policy routing (CONFIG_IP_MULTIPLE_TABLES, CONFIG_IPV6_MULTIPLE_TABLES)", a, err)
 		}
@@ -209,7 +210,7 @@ func (s source) own(main []netlink.Route, f int, gateways []netip.Addr) (all []n
 	}
 	slices.SortStableFunc(all, func(a, b netlink.Route) int { return len(a.Gw) - len(b.Gw) })
 	for _, gw := range gateways {
-		if family(gw) == f && !hasDefault && slices.ContainsFunc(s.addresses, func(a netip.Addr) bool { return a.Is4() == gw.Is4() }) {
+		if nl.GetIPFamily(gw.AsSlice()) == f && !hasDefault && slices.ContainsFunc(s.addresses, func(a netip.Addr) bool { return a.Is4() == gw.Is4() }) {
 			zero := netip.PrefixFrom(gw, 0).Masked()
 			all = append(all, netlink.Route{
 				LinkIndex: s.link.Attrs().Index, Gw: gw.AsSlice(), Table: s.table(),
@@ -227,15 +228,4 @@ func hops(r netlink.Route) []*netlink.NexthopInfo {
 		return r.MultiPath
 	}
 	return []*netlink.NexthopInfo{{LinkIndex: r.LinkIndex, Gw: r.Gw, Flags: r.Flags}}
-}
-
-func family(a netip.Addr) int {
-	if a.Is4() {
-		return netlink.FAMILY_V4
-	}
-	return netlink.FAMILY_V6
-}
-
-func only(a netip.Addr) *net.IPNet {
-	return &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}
 }
