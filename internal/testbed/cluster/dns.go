@@ -76,11 +76,13 @@ func rights(user string, rules ...any) []map[string]any {
 	}
 }
 
+// read is a rule for list and watch.
+func read(group string, resources ...string) map[string]any {
+	return map[string]any{"apiGroups": []string{group}, "resources": resources, "verbs": []string{"list", "watch"}}
+}
+
 // dnsObjects are the rights of the DNS server and its Service, which selects no pods.
 func dnsObjects(families []family) []map[string]any {
-	read := func(group string, resources ...string) map[string]any {
-		return map[string]any{"apiGroups": []string{group}, "resources": resources, "verbs": []string{"list", "watch"}}
-	}
 	service := func(name string, labels map[string]string) map[string]any {
 		return map[string]any{"namespace": "kube-system", "name": name, "labels": labels}
 	}

@@ -72,9 +72,6 @@ func (c *Cluster) Policies(ctx context.Context) error {
 
 // policyRights let the policy client read what it needs and say which namespaces it refuses, and nothing else.
 func policyRights() []map[string]any {
-	read := func(group string, resources ...string) map[string]any {
-		return map[string]any{"apiGroups": []string{group}, "resources": resources, "verbs": []string{"list", "watch"}}
-	}
 	return rights(policyUser, read("", "pods", "namespaces"), read("networking.k8s.io", "networkpolicies"),
 		map[string]any{"apiGroups": []string{""}, "resources": []string{"events"}, "verbs": []string{"create"}})
 }
