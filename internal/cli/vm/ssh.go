@@ -13,7 +13,6 @@ import (
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
 	"unnest/internal/testbed/guest"
-	"unnest/internal/testbed/lab"
 	"unnest/internal/testbed/place"
 )
 
@@ -50,11 +49,8 @@ func words(args []string) []string {
 
 func enterGuest(ctx context.Context, streams terminal.Streams, name string, command []string) (err error) {
 	f, err := view()
-	if errors.Is(err, lab.ErrNoLab) {
-		return fmt.Errorf("no guest runs: start one by `unnest vm up %s`", name)
-	}
 	if err != nil {
-		return err
+		return explain(err, name)
 	}
 	n, err := f.Find(name)
 	if errors.Is(err, guest.ErrDied) {

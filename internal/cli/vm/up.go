@@ -128,28 +128,18 @@ func up(ctx context.Context, streams terminal.Streams, o upOptions) (err error) 
 
 // enter opens the lab, or makes it with its host daemon.
 func enter(ctx context.Context, unnest string) (*fleet.Fleet, error) {
-	l, err := lab.Open(labName)
-	if err == nil {
-		f, err := fleet.Open(l)
-		if err == nil {
-			_, err = f.RepairDaemon(ctx, unnest)
-		}
-		if err != nil {
-			err = errors.Join(err, l.Release())
-		}
+	f, _, err := reopen(ctx, unnest)
+	if !errors.Is(err, lab.ErrNoLab) {
 		return f, err
 	}
-	if !errors.Is(err, lab.ErrNoLab) {
-		return nil, err
-	}
-	l, err = lab.Create(labName)
+	l, err := lab.Create(labName)
 	if errors.Is(err, lab.ErrExists) { // another command has made it meanwhile
 		return enter(ctx, unnest)
 	}
 	if err != nil {
 		return nil, err
 	}
-	f, err := fleet.Open(l)
+	f, err = fleet.Open(l)
 	if err == nil {
 		err = f.StartDaemon(ctx, unnest)
 	}
@@ -157,6 +147,23 @@ func enter(ctx context.Context, unnest string) (*fleet.Fleet, error) {
 		return nil, errors.Join(err, l.Close())
 	}
 	return f, nil
+}
+
+// reopen opens the lab that is there, and starts its host daemon again if it has ended. It reports
+// whether it has started it.
+func reopen(ctx context.Context, unnest string) (f *fleet.Fleet, repaired bool, err error) {
+	l, err := lab.Open(labName)
+	if err != nil {
+		return nil, false, err
+	}
+	f, err = fleet.Open(l)
+	if err == nil {
+		repaired, err = f.RepairDaemon(ctx, unnest)
+	}
+	if err != nil {
+		return nil, false, errors.Join(err, l.Release())
+	}
+	return f, repaired, nil
 }
 
 // retryInterval is how often a lab is tried that another process has.

@@ -90,34 +90,28 @@ func ls(ctx context.Context, streams terminal.Streams) error {
 func newRepairCmd(streams terminal.Streams) *cobra.Command {
 	return &cobra.Command{
 		Use:   "repair",
-		Short: "Start the guests' host daemon again, if it has ended",
+		Short: "Start the guests' host daemon again if it has ended",
 		Args:  usage.Args(),
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			l, err := lab.Open(labName)
-			if err != nil {
-				return fmt.Errorf("start host daemon again: %w", err)
-			}
-			defer func() { err = errors.Join(err, leave(l)) }()
-			unnest, err := os.Executable()
-			if err != nil {
-				return err
-			}
-			f, err := fleet.Open(l)
-			if err != nil {
-				return err
-			}
-			repaired, err := f.RepairDaemon(cmd.Context(), unnest)
-			if err != nil {
-				return err
-			}
-			again := ""
-			if repaired {
-				again = " again"
-			}
-			fmt.Fprintln(streams.Err, "the host daemon runs"+again)
-			return nil
-		},
+		RunE:  func(cmd *cobra.Command, _ []string) error { return repair(cmd.Context(), streams) },
 	}
+}
+
+func repair(ctx context.Context, streams terminal.Streams) (err error) {
+	unnest, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	f, repaired, err := reopen(ctx, unnest)
+	if err != nil {
+		return explain(err, "NAME")
+	}
+	defer func() { err = errors.Join(err, leave(f.Lab)) }()
+	again := ""
+	if repaired {
+		again = " again"
+	}
+	fmt.Fprintln(streams.Err, "the host daemon runs"+again)
+	return nil
 }
 
 func newLoadCmd(streams terminal.Streams) *cobra.Command {
@@ -132,28 +126,37 @@ save". Guests reach no registry: their network ends at this machine.`,
   unnest vm ssh node1 nerdctl run --network brfusion --detach nginx:1.27`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, archives []string) error {
-			f, err := view()
-			if errors.Is(err, lab.ErrNoLab) {
-				return errors.New("no guest runs: start one by `unnest vm up NAME`")
-			}
-			names := only
-			if err == nil && len(names) == 0 {
-				names, err = f.Lab.Guests()
-			}
-			if err != nil {
-				return err
-			}
-			for _, path := range archives {
-				if err := f.Load(cmd.Context(), names, "default", func() (io.ReadCloser, error) { return os.Open(path) }); err != nil {
-					return err
-				}
-				fmt.Fprintf(streams.Err, "%s: the images of %s are there\n", strings.Join(names, ", "), path)
-			}
-			return nil
+			return load(cmd.Context(), streams, only, archives)
 		},
 	}
 	cmd.Flags().StringArrayVar(&only, "guest", nil, "load into guest `NAME` only; may be repeated")
 	return cmd
+}
+
+// load loads archives into the guests named, or into all.
+func load(ctx context.Context, streams terminal.Streams, names, archives []string) error {
+	f, err := view()
+	if err == nil && len(names) == 0 {
+		names, err = f.Lab.Guests()
+	}
+	if err != nil {
+		return explain(err, "NAME")
+	}
+	for _, path := range archives {
+		if err := f.Load(ctx, names, "default", func() (io.ReadCloser, error) { return os.Open(path) }); err != nil {
+			return err
+		}
+		fmt.Fprintf(streams.Err, "%s: the images of %s are there\n", strings.Join(names, ", "), path)
+	}
+	return nil
+}
+
+// explain says how to start a guest, called name, if there is no lab.
+func explain(err error, name string) error {
+	if errors.Is(err, lab.ErrNoLab) {
+		return fmt.Errorf("no guest runs: start one by `unnest vm up %s`", name)
+	}
+	return err
 }
 
 // view returns the fleet without taking the lab.

@@ -134,7 +134,7 @@ func TestWithoutLab(t *testing.T) {
 		{[]string{"ssh", "node1"}, "", "no guest runs: start one by `unnest vm up node1`"},
 		{[]string{"ssh", "node1", "ls", "-l", "--all"}, "", "no guest runs: start one by `unnest vm up node1`"},
 		{[]string{"load", "image.tar"}, "", "no guest runs: start one by `unnest vm up NAME`"},
-		{[]string{"repair"}, "", "start host daemon again: no such lab: vms"},
+		{[]string{"repair"}, "", "no guest runs: start one by `unnest vm up NAME`"},
 		{[]string{"down", "--all"}, "", ""},
 		{[]string{"down", "node1"}, "", "stop guests: no such guest: node1: no guest runs"},
 	}
