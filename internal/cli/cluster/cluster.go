@@ -109,13 +109,10 @@ func newStatusCmd(streams terminal.Streams) *cobra.Command {
 	}
 }
 
-// enforced says which NetworkPolicies are in force while all parts run.
-const enforced = "enforced at the NICs of pods; not for pods with the RuntimeClass bridge"
-
 func newRepairCmd(streams terminal.Streams) *cobra.Command {
 	return &cobra.Command{
 		Use:   "repair",
-		Short: "Start again what has ended of the host daemon and the control plane",
+		Short: "Start again the parts that have ended: host daemon, control plane, policy client",
 		Args:  usage.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			started, err := cluster.Repair(cmd.Context())
@@ -129,6 +126,9 @@ func newRepairCmd(streams terminal.Streams) *cobra.Command {
 		},
 	}
 }
+
+// enforced says which NetworkPolicies are in force while all parts run.
+const enforced = "enforced at the NICs of pods; not for pods with the RuntimeClass bridge"
 
 // status prints the components, and the nodes as the API server knows them.
 func status(ctx context.Context, streams terminal.Streams) error {
@@ -158,7 +158,7 @@ func status(ctx context.Context, streams terminal.Streams) error {
 		return err
 	}
 	if ended {
-		fmt.Fprintln(streams.Err, "warning: a part has ended: start it again by `unnest cluster repair`")
+		fmt.Fprintln(streams.Err, "warning: a part has ended: `unnest cluster repair` starts it again")
 	}
 	nodes, err := c.Kubectl(ctx, "get", "nodes", "--output=wide", "--request-timeout=10s")
 	if err == nil {

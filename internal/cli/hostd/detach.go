@@ -19,15 +19,15 @@ func newDetachCmd(opts *Options) *cobra.Command {
 	yes := false
 	cmd := &cobra.Command{
 		Use:   "detach GUEST NIC [--yes]",
-		Short: "Take a NIC that nobody gives back from a pod",
-		Long: `Take a NIC from a pod, for NICs that no container runtime gives back: those whose DEL never
-reached the plugin, such as when another plugin of the chain is not installed any more. They stay in
-"unnest hostd status", and take slots of the guest.
+		Short: "Detach a NIC that no container runtime gives back",
+		Long: `Detach a NIC that no container runtime gives back: its DEL has never reached the plugin, for
+example because another plugin of the chain is not installed any more. Until then the NIC stays in
+"unnest hostd status", and takes a slot of the guest.
 
-NIC is the container's ID, or its beginning, with /INTERFACE if it has several NICs; or the NIC's MAC;
-or the number of its slot. A pod that still runs loses its interface at once, with its addresses and all
-connections over it, and its runtime does not notice: compare the ID with those of the guest's
-containers first. The command asks; --yes does not.`,
+NIC is the ID of the container, or at least its first 4 characters, with /INTERFACE if the container
+has several NICs; or the NIC's MAC; or the number of its slot. A pod that still runs loses the
+interface at once, with its addresses and all connections over it, and its runtime does not notice:
+compare the ID with those of the guest's containers first. The command asks, except with --yes.`,
 		Example: `  unnest hostd detach node1 6f9d1f/eth0
   unnest hostd detach node1 0a:00:01:01:00:03 --yes`,
 		Args: usage.Args("GUEST", "NIC"),
