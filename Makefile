@@ -30,7 +30,7 @@ TRADE_PACKAGES := default-jdk-headless maven
 GENERATE_PACKAGES := clang llvm libbpf-dev linux-libc-dev
 
 .PHONY: help
-help: ## list the targets
+help: # lists the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/p' Makefile | while IFS=$$'\t' read -r target text; do printf '%-27s %s\n' "$$target" "$$text"; done
 
 .PHONY: deps
@@ -159,6 +159,11 @@ test-plan-scheduler: go ## judge the plans of 10,000 random clusters, and of up 
 .PHONY: publish
 publish: build ## keep the samples of RUN in docs/results/runs/NAME and write docs/results/NAME.md; without both, write all such pages again
 	@hack/publish $(NAME) $(RUN)
+
+.PHONY: site
+site: ## build the site of all pages, bin/site/html/index.html, by mkdocs-material from PyPI (root)
+	@hack/deps python3-venv
+	@hack/site
 
 .PHONY: clean
 clean: ## remove built files
