@@ -33,7 +33,12 @@ func (k *kubernetes) chart() {
 			return k.nics(node) == s.Slots-s.SlotsForeign-s.SlotsQuarantined
 		})
 		want := fmt.Sprintf("True pods have %d NICs and can get %d more; the node's credentials are valid for ", s.Attachments, k.nics(node)-s.Attachments)
-		k.eventually(node+" has its condition", func() bool { return strings.HasPrefix(k.condition(node), want) })
+		k.eventually(node+" has its condition", func() bool { return strings.HasPrefix(k.condition(node, "UnnestNetworkReady"), want) })
+		enforced := "True NetworkPolicies apply to pods with a NIC of their own"
+		k.eventually(node+" says that policies are enforced", func() bool { return k.condition(node, "UnnestNetworkPoliciesEnforced") == enforced })
+		if out := mustRun(k.t, k.unnest, "cluster", "status"); !strings.Contains(out, node+": "+strings.TrimPrefix(enforced, "True ")) {
+			k.t.Errorf("cluster status says:\n%s", out)
+		}
 	}
 	answer := mustRun(k.t, "nsenter", "--net="+k.fleet.Lab.HostNS(), "curl", "-sS", "--max-time", "60", "http://10.201.0.2:9479/metrics")
 	if !strings.Contains(answer, "unnest_node_ready 1\n") || !strings.Contains(answer, "unnest_node_nics{state=\"free\"} ") {
@@ -58,9 +63,9 @@ func (k *kubernetes) nics(node string) int {
 }
 
 // condition returns the status and the message of a node's condition.
-func (k *kubernetes) condition(node string) string {
+func (k *kubernetes) condition(node, kind string) string {
 	k.t.Helper()
-	return k.ctl("get", "node", node, `--output=jsonpath={range .status.conditions[?(@.type=="UnnestNetworkReady")]}{.status} {.message}{end}`)
+	return k.ctl("get", "node", node, `--output=jsonpath={range .status.conditions[?(@.type=="`+kind+`")]}{.status} {.message}{end}`)
 }
 
 // reports tries what a guest that has been taken over could do with the token of its pod.
@@ -78,7 +83,7 @@ func (k *kubernetes) reports() {
 	}
 	for _, tt := range []struct{ path, patch, want string }{
 		{"node2/status", own, "its own node only"},
-		{"node1/status", `{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`, "the condition UnnestNetworkReady only"},
+		{"node1/status", `{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`, "the conditions UnnestNetworkReady and UnnestNetworkPoliciesEnforced only"},
 		{"node1/status", `{"status":{"capacity":{"cpu":"100"}}}`, "the resource unnest.io/nic only"},
 		{"node1/status", `{"status":{"allocatable":{"memory":null}}}`, "the resource unnest.io/nic only"},
 		{"node1/status", `{"status":{"addresses":[{"type":"InternalIP","address":"10.201.0.3"}]}}`, "conditions and resources of nodes only"},

@@ -161,11 +161,19 @@ func status(ctx context.Context, streams terminal.Streams) error {
 		fmt.Fprintln(streams.Err, "warning: a part has ended: `unnest cluster repair` starts it again")
 	}
 	nodes, err := c.Kubectl(ctx, "get", "nodes", "--output=wide", "--request-timeout=10s")
+	if err != nil {
+		return err
+	}
+	said, err := c.Kubectl(ctx, "get", "nodes", policiesOfNodes, "--request-timeout=10s")
 	if err == nil {
-		_, err = fmt.Fprintf(streams.Out, "\n%s", nodes)
+		_, err = fmt.Fprintf(streams.Out, "\n%s%s", nodes, said)
 	}
 	return err
 }
+
+// policiesOfNodes has kubectl print what the DaemonSet, if there is one, says of NetworkPolicies on each node.
+const policiesOfNodes = `--output=go-template={{range .items}}{{$node := .metadata.name}}{{range .status.conditions}}` +
+	`{{if eq .type "UnnestNetworkPoliciesEnforced"}}{{$node}}: {{.message}}{{"\n"}}{{end}}{{end}}{{end}}`
 
 // newForwardCmd returns the command of the process that package cluster starts next to the
 // API server.

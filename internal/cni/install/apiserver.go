@@ -32,11 +32,16 @@ type reporter struct {
 	reserve int    // NICs for pods that do not ask for one
 	now     func() time.Time
 
-	known      NICs // that the daemon counted last
-	said       string
-	saidAt     time.Time
-	ready      bool
-	transition time.Time
+	known   NICs // that the daemon counted last
+	said    string
+	saidAt  time.Time
+	changed map[string]transition // by type of condition
+}
+
+// transition is when a condition has got its status.
+type transition struct {
+	status string
+	at     time.Time
 }
 
 // newReporter returns a reporter with the API server that the kubelet names to containers.
@@ -45,25 +50,27 @@ func newReporter(node string, reserve int) (*reporter, error) {
 	if host == "" || port == "" {
 		return nil, errors.New("-node: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set: want a pod of Kubernetes")
 	}
-	return &reporter{node: node, server: "https://" + net.JoinHostPort(host, port), account: serviceAccount, reserve: reserve, now: time.Now}, nil
+	return &reporter{node: node, server: "https://" + net.JoinHostPort(host, port), account: serviceAccount, reserve: reserve, now: time.Now, changed: map[string]transition{}}, nil
 }
 
 // report tells the API server what a check has found, unless it knows already.
 func (r *reporter) report(ctx context.Context, h health) error {
 	now := r.now()
-	c := h.condition(now)
-	if r.transition.IsZero() || c.ready != r.ready {
-		r.ready, r.transition = c.ready, now
+	all := h.conditions(now)
+	for _, c := range all {
+		if r.changed[c.kind].status != c.status {
+			r.changed[c.kind] = transition{c.status, now}
+		}
 	}
 	capacity, known := h.capacity(r.known, r.reserve)
 	if h.nics.Known {
 		r.known = h.nics
 	}
-	says := fmt.Sprint(c, capacity, known)
+	says := fmt.Sprint(all, capacity, known)
 	if says == r.said && now.Sub(r.saidAt) < heartbeat {
 		return nil
 	}
-	if err := r.patch(ctx, r.status(c, capacity, known, now)); err != nil {
+	if err := r.patch(ctx, r.status(all, capacity, known, now)); err != nil {
 		return fmt.Errorf("report status of node %s: %w", r.node, err)
 	}
 	r.said, r.saidAt = says, now
@@ -71,15 +78,15 @@ func (r *reporter) report(ctx context.Context, h health) error {
 }
 
 // status is the part of the node's status that is ours.
-func (r *reporter) status(c condition, capacity int, known bool, now time.Time) map[string]any {
-	state := "False"
-	if c.ready {
-		state = "True"
+func (r *reporter) status(all []condition, capacity int, known bool, now time.Time) map[string]any {
+	var conditions []any
+	for _, c := range all {
+		conditions = append(conditions, map[string]any{
+			"type": c.kind, "status": c.status, "reason": c.reason, "message": c.message,
+			"lastHeartbeatTime": now.UTC().Format(time.RFC3339), "lastTransitionTime": r.changed[c.kind].at.UTC().Format(time.RFC3339),
+		})
 	}
-	status := map[string]any{"conditions": []any{map[string]any{
-		"type": ConditionType, "status": state, "reason": c.reason, "message": c.message,
-		"lastHeartbeatTime": now.UTC().Format(time.RFC3339), "lastTransitionTime": r.transition.UTC().Format(time.RFC3339),
-	}}}
+	status := map[string]any{"conditions": conditions}
 	if known {
 		nics := map[string]string{Resource: strconv.Itoa(capacity)}
 		// The kubelet takes over the capacity as allocatable, but some seconds later.

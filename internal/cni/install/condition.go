@@ -4,12 +4,15 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"unnest/internal/hostapi/hostdpb"
 )
 
 // Names that Kubernetes' users see.
 const (
 	Resource      = "unnest.io/nic"
 	ConditionType = "UnnestNetworkReady"
+	PoliciesType  = "UnnestNetworkPoliciesEnforced"
 )
 
 // health is what a check of the node has found.
@@ -20,19 +23,40 @@ type health struct {
 
 // condition is a condition of a node.
 type condition struct {
-	ready           bool
+	kind, status    string // status: True, False or Unknown
 	reason, message string
 }
 
 // maxMessage bounds a condition's message, in bytes. An error may quote a program's output.
 const maxMessage = 1024
 
-// condition says in words what the check has found.
-func (h health) condition(now time.Time) condition {
-	c := condition{ready: h.err == nil, reason: "NICsAvailable", message: "pods can get NICs"}
+// conditions say in words what the check has found.
+func (h health) conditions(now time.Time) []condition {
+	return []condition{h.network(now), h.policies()}
+}
+
+// policies says whether the host enforces NetworkPolicies: the API server accepts them anyway.
+func (h health) policies() condition {
+	of := func(status, reason, message string) condition {
+		return condition{PoliciesType, status, reason, message}
+	}
+	switch h.nics.Policies {
+	case hostdpb.PolicyState_POLICY_STATE_ENFORCED:
+		return of("True", "PolicyClientConnected", "NetworkPolicies apply to pods with a NIC of their own")
+	case hostdpb.PolicyState_POLICY_STATE_NO_CLIENT:
+		return of("False", "NoPolicyClient", "changes of NetworkPolicies do not take effect: no policy client is connected to the host daemon; start `unnest hostd policy run` on the host")
+	case hostdpb.PolicyState_POLICY_STATE_NONE:
+		return of("False", "NotConfigured", "NetworkPolicies are not enforced: set networkPolicy for the tenant in the host's hostd.yaml")
+	}
+	return of("Unknown", "HostDaemonSilent", "the host daemon does not say whether it enforces NetworkPolicies")
+}
+
+// network says whether pods can get NICs.
+func (h health) network(now time.Time) condition {
+	c := condition{ConditionType, "True", "NICsAvailable", "pods can get NICs"}
 	switch n := h.nics; {
 	case h.err != nil:
-		c.reason, c.message = "NICsUnavailable", "pods cannot get NICs: "+strings.ReplaceAll(h.err.Error(), "\n", "; ")
+		c.status, c.reason, c.message = "False", "NICsUnavailable", "pods cannot get NICs: "+strings.ReplaceAll(h.err.Error(), "\n", "; ")
 	case n.full():
 		c.reason, c.message = "AllNICsInUse", fmt.Sprintf("pods have all %d NICs: %s", n.Attached, n.Limited)
 	case n.Known:

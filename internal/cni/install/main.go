@@ -25,8 +25,8 @@ const usage = `Installs the plugins and a network configuration on this node, an
 
 It installs the configuration once the plugin can work: it then reaches the host daemon, and
 its credentials are valid. GET /healthz answers 200, or 503 with the cause. With -node it reports
-the node's condition UnnestNetworkReady, and its NICs as the resource unnest.io/nic. At its end,
-plugins and configuration stay, because running pods need them.
+the node's conditions UnnestNetworkReady and UnnestNetworkPoliciesEnforced, and its NICs as the
+resource unnest.io/nic. At its end, plugins and configuration stay, because running pods need them.
 
 `
 

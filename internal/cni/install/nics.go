@@ -17,6 +17,7 @@ type NICs struct {
 	Attached, Free int
 	Limited        string    // why there is none more; "": there is
 	Expires        time.Time // the node's certificate; zero: unknown
+	Policies       hostdpb.PolicyState
 }
 
 // full reports whether pods have all NICs.
@@ -41,6 +42,7 @@ func count(ctx context.Context, plugin string, stdin []byte) (n NICs, err error)
 	if err != nil {
 		return n, fmt.Errorf("ask for the NICs of pods: %w", err)
 	}
+	n.Policies = s.GetPolicies()
 	n.Known = s.GetNics() != nil && c.Mode == netconf.Hotplug
 	n.Attached, n.Free, n.Limited = int(s.GetNics().GetAttached()), int(s.GetNics().GetFree()), s.GetLimited()
 	return n, nil

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"unnest/internal/hostapi/hostdpb"
 )
 
 var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
@@ -20,27 +22,42 @@ var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 func TestCondition(t *testing.T) {
 	expires := noon.Add(29*24*time.Hour + time.Minute)
 	for _, tt := range []struct {
-		found health
-		ready bool
-		want  string
+		found  health
+		status string
+		want   string
 	}{
-		{health{}, true, "NICsAvailable: pods can get NICs"},
-		{health{nics: NICs{Known: true, Attached: 2, Free: 6, Expires: expires}}, true,
+		{health{}, "True", "NICsAvailable: pods can get NICs"},
+		{health{nics: NICs{Known: true, Attached: 2, Free: 6, Expires: expires}}, "True",
 			"NICsAvailable: pods have 2 NICs and can get 6 more; the node's credentials are valid for 29 days"},
-		{health{nics: NICs{Known: true, Attached: 8, Limited: "no free slot of 8", Expires: expires}}, true,
+		{health{nics: NICs{Known: true, Attached: 8, Limited: "no free slot of 8", Expires: expires}}, "True",
 			"AllNICsInUse: pods have all 8 NICs: no free slot of 8; the node's credentials are valid for 29 days"},
-		{health{nics: NICs{Expires: expires}, err: errors.Join(errors.New("no daemon"), errors.New("really"))}, false,
+		{health{nics: NICs{Expires: expires}, err: errors.Join(errors.New("no daemon"), errors.New("really"))}, "False",
 			"NICsUnavailable: pods cannot get NICs: no daemon; really; the node's credentials are valid for 29 days"},
-		{health{nics: NICs{Expires: noon.Add(-time.Hour)}, err: errors.New("expired")}, false, "NICsUnavailable: pods cannot get NICs: expired"},
+		{health{nics: NICs{Expires: noon.Add(-time.Hour)}, err: errors.New("expired")}, "False", "NICsUnavailable: pods cannot get NICs: expired"},
 	} {
-		c := tt.found.condition(noon)
-		if got := c.reason + ": " + c.message; got != tt.want || c.ready != tt.ready {
-			t.Errorf("%+v: got %t, %s\nwant %t, %s", tt.found, c.ready, got, tt.ready, tt.want)
+		c := tt.found.network(noon)
+		if got := c.reason + ": " + c.message; got != tt.want || c.status != tt.status {
+			t.Errorf("%+v: got %s, %s\nwant %s, %s", tt.found, c.status, got, tt.status, tt.want)
 		}
 	}
 	long := health{err: errors.New(strings.Repeat("ä", 1<<20))}
-	if c := long.condition(noon); len(c.message) > maxMessage {
+	if c := long.network(noon); len(c.message) > maxMessage {
 		t.Errorf("a long error makes a message of %d bytes", len(c.message))
+	}
+}
+
+// A node says whether NetworkPolicies have an effect, and does not claim it without having heard so.
+func TestPoliciesCondition(t *testing.T) {
+	for state, want := range map[hostdpb.PolicyState]string{
+		hostdpb.PolicyState_POLICY_STATE_ENFORCED:    "True PolicyClientConnected",
+		hostdpb.PolicyState_POLICY_STATE_NO_CLIENT:   "False NoPolicyClient",
+		hostdpb.PolicyState_POLICY_STATE_NONE:        "False NotConfigured",
+		hostdpb.PolicyState_POLICY_STATE_UNSPECIFIED: "Unknown HostDaemonSilent",
+	} {
+		c := health{nics: NICs{Policies: state}}.policies()
+		if got := c.status + " " + c.reason; got != want || c.kind != PoliciesType || c.message == "" {
+			t.Errorf("%v: got %+v, want %s", state, c, want)
+		}
 	}
 }
 
@@ -122,17 +139,19 @@ func newAPIServer(t *testing.T) (*apiServer, *reporter) {
 	if err := errors.Join(os.WriteFile(filepath.Join(dir, "ca.crt"), ca, 0o600), os.WriteFile(filepath.Join(dir, "token"), []byte("secret\n"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	return s, &reporter{node: "node1", server: s.URL, account: dir, reserve: 1, now: func() time.Time { return noon }}
+	return s, &reporter{node: "node1", server: s.URL, account: dir, reserve: 1, now: func() time.Time { return noon }, changed: map[string]transition{}}
 }
 
-// condition returns the only condition that the server was told, as text.
-func (s *apiServer) condition(t *testing.T) string {
+// condition returns the first condition of the two that the server was told, as text.
+func (s *apiServer) condition(t *testing.T) string { t.Helper(); return s.conditions(t, 0) }
+
+func (s *apiServer) conditions(t *testing.T, i int) string {
 	t.Helper()
 	conditions, ok := s.status["conditions"].([]any)
-	if !ok || len(conditions) != 1 {
-		t.Fatalf("the status is %v, want one condition", s.status)
+	if !ok || len(conditions) != 2 {
+		t.Fatalf("the status is %v, want two conditions", s.status)
 	}
-	text, err := json.Marshal(conditions[0])
+	text, err := json.Marshal(conditions[i])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,6 +181,11 @@ func TestReport(t *testing.T) {
 		if got, err := json.Marshal(s.status[key]); string(got) != `{"unnest.io/nic":"7"}` || err != nil {
 			t.Errorf("%s is %s", key, got)
 		}
+	}
+	want = `{"lastHeartbeatTime":"2026-11-23T12:00:00Z","lastTransitionTime":"2026-11-23T12:00:00Z","message":"the host daemon does not say whether it enforces NetworkPolicies",` +
+		`"reason":"HostDaemonSilent","status":"Unknown","type":"UnnestNetworkPoliciesEnforced"}`
+	if got := s.conditions(t, 1); got != want {
+		t.Errorf("got %s\nwant %s", got, want)
 	}
 	report(well, time.Minute, 1) // nothing has changed
 	report(well, heartbeat, 2)

@@ -134,6 +134,59 @@ func (NICState) EnumDescriptor() ([]byte, []int) {
 	return file_hostd_proto_rawDescGZIP(), []int{1}
 }
 
+// PolicyState is whether the network policies of the caller's tenant apply to its pods' NICs.
+type PolicyState int32
+
+const (
+	PolicyState_POLICY_STATE_UNSPECIFIED PolicyState = 0 // the daemon does not say
+	PolicyState_POLICY_STATE_NONE        PolicyState = 1 // the tenant has no networkPolicy
+	PolicyState_POLICY_STATE_NO_CLIENT   PolicyState = 2 // no policy client is connected: they stay as they were
+	PolicyState_POLICY_STATE_ENFORCED    PolicyState = 3
+)
+
+// Enum value maps for PolicyState.
+var (
+	PolicyState_name = map[int32]string{
+		0: "POLICY_STATE_UNSPECIFIED",
+		1: "POLICY_STATE_NONE",
+		2: "POLICY_STATE_NO_CLIENT",
+		3: "POLICY_STATE_ENFORCED",
+	}
+	PolicyState_value = map[string]int32{
+		"POLICY_STATE_UNSPECIFIED": 0,
+		"POLICY_STATE_NONE":        1,
+		"POLICY_STATE_NO_CLIENT":   2,
+		"POLICY_STATE_ENFORCED":    3,
+	}
+)
+
+func (x PolicyState) Enum() *PolicyState {
+	p := new(PolicyState)
+	*p = x
+	return p
+}
+
+func (x PolicyState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (PolicyState) Descriptor() protoreflect.EnumDescriptor {
+	return file_hostd_proto_enumTypes[2].Descriptor()
+}
+
+func (PolicyState) Type() protoreflect.EnumType {
+	return &file_hostd_proto_enumTypes[2]
+}
+
+func (x PolicyState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use PolicyState.Descriptor instead.
+func (PolicyState) EnumDescriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{2}
+}
+
 // SegmentMode is how a segment passes frames on.
 type SegmentMode int32
 
@@ -168,11 +221,11 @@ func (x SegmentMode) String() string {
 }
 
 func (SegmentMode) Descriptor() protoreflect.EnumDescriptor {
-	return file_hostd_proto_enumTypes[2].Descriptor()
+	return file_hostd_proto_enumTypes[3].Descriptor()
 }
 
 func (SegmentMode) Type() protoreflect.EnumType {
-	return &file_hostd_proto_enumTypes[2]
+	return &file_hostd_proto_enumTypes[3]
 }
 
 func (x SegmentMode) Number() protoreflect.EnumNumber {
@@ -181,7 +234,7 @@ func (x SegmentMode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SegmentMode.Descriptor instead.
 func (SegmentMode) EnumDescriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{2}
+	return file_hostd_proto_rawDescGZIP(), []int{3}
 }
 
 // SegmentSpan is the extent of a segment.
@@ -215,11 +268,11 @@ func (x SegmentSpan) String() string {
 }
 
 func (SegmentSpan) Descriptor() protoreflect.EnumDescriptor {
-	return file_hostd_proto_enumTypes[3].Descriptor()
+	return file_hostd_proto_enumTypes[4].Descriptor()
 }
 
 func (SegmentSpan) Type() protoreflect.EnumType {
-	return &file_hostd_proto_enumTypes[3]
+	return &file_hostd_proto_enumTypes[4]
 }
 
 func (x SegmentSpan) Number() protoreflect.EnumNumber {
@@ -228,7 +281,7 @@ func (x SegmentSpan) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SegmentSpan.Descriptor instead.
 func (SegmentSpan) EnumDescriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{3}
+	return file_hostd_proto_rawDescGZIP(), []int{4}
 }
 
 // VolumeTransport is how the guest reaches a volume.
@@ -265,11 +318,11 @@ func (x VolumeTransport) String() string {
 }
 
 func (VolumeTransport) Descriptor() protoreflect.EnumDescriptor {
-	return file_hostd_proto_enumTypes[4].Descriptor()
+	return file_hostd_proto_enumTypes[5].Descriptor()
 }
 
 func (VolumeTransport) Type() protoreflect.EnumType {
-	return &file_hostd_proto_enumTypes[4]
+	return &file_hostd_proto_enumTypes[5]
 }
 
 func (x VolumeTransport) Number() protoreflect.EnumNumber {
@@ -278,7 +331,7 @@ func (x VolumeTransport) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use VolumeTransport.Descriptor instead.
 func (VolumeTransport) EnumDescriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{4}
+	return file_hostd_proto_rawDescGZIP(), []int{5}
 }
 
 type Protocol int32
@@ -317,11 +370,11 @@ func (x Protocol) String() string {
 }
 
 func (Protocol) Descriptor() protoreflect.EnumDescriptor {
-	return file_hostd_proto_enumTypes[5].Descriptor()
+	return file_hostd_proto_enumTypes[6].Descriptor()
 }
 
 func (Protocol) Type() protoreflect.EnumType {
-	return &file_hostd_proto_enumTypes[5]
+	return &file_hostd_proto_enumTypes[6]
 }
 
 func (x Protocol) Number() protoreflect.EnumNumber {
@@ -330,7 +383,7 @@ func (x Protocol) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Protocol.Descriptor instead.
 func (Protocol) EnumDescriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{5}
+	return file_hostd_proto_rawDescGZIP(), []int{6}
 }
 
 type AttachNICRequest struct {
@@ -1387,8 +1440,9 @@ type StatusResponse struct {
 	Limited      string        `protobuf:"bytes,10,opt,name=limited,proto3" json:"limited,omitempty"`
 	SegmentModes []SegmentMode `protobuf:"varint,11,rep,packed,name=segment_modes,json=segmentModes,proto3,enum=unnest.hostd.v1.SegmentMode" json:"segment_modes,omitempty"` // that the tenant may have, the default first; none: no segments
 	// Why a JoinSegment that creates a segment would be refused now; else empty.
-	SegmentsLimited string    `protobuf:"bytes,12,opt,name=segments_limited,json=segmentsLimited,proto3" json:"segments_limited,omitempty"`
-	Nics            *NICCount `protobuf:"bytes,13,opt,name=nics,proto3" json:"nics,omitempty"` // unset: the daemon does not count them
+	SegmentsLimited string      `protobuf:"bytes,12,opt,name=segments_limited,json=segmentsLimited,proto3" json:"segments_limited,omitempty"`
+	Nics            *NICCount   `protobuf:"bytes,13,opt,name=nics,proto3" json:"nics,omitempty"` // unset: the daemon does not count them
+	Policies        PolicyState `protobuf:"varint,14,opt,name=policies,proto3,enum=unnest.hostd.v1.PolicyState" json:"policies,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1512,6 +1566,13 @@ func (x *StatusResponse) GetNics() *NICCount {
 		return x.Nics
 	}
 	return nil
+}
+
+func (x *StatusResponse) GetPolicies() PolicyState {
+	if x != nil {
+		return x.Policies
+	}
+	return PolicyState_POLICY_STATE_UNSPECIFIED
 }
 
 // NICCount is how many NICs the guest's pods have, and can still get.
@@ -3088,7 +3149,10 @@ type PodPolicy struct {
 	Egress    *PolicyDirection `protobuf:"bytes,4,opt,name=egress,proto3" json:"egress,omitempty"`   // that the pod begins; unset: every one
 	// The NICs attached for the pod of this UID are the pod's, whatever their addresses, and no
 	// others; addresses counts only for NICs that an earlier daemon attached, which has not kept the UID.
-	Uid           string `protobuf:"bytes,10,opt,name=uid,proto3" json:"uid,omitempty"`
+	Uid string `protobuf:"bytes,10,opt,name=uid,proto3" json:"uid,omitempty"`
+	// The node that the pod is bound to: with uid, only NICs of the guest that is this node are
+	// the pod's. Empty: those of every guest.
+	Node          string `protobuf:"bytes,11,opt,name=node,proto3" json:"node,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3154,6 +3218,13 @@ func (x *PodPolicy) GetEgress() *PolicyDirection {
 func (x *PodPolicy) GetUid() string {
 	if x != nil {
 		return x.Uid
+	}
+	return ""
+}
+
+func (x *PodPolicy) GetNode() string {
+	if x != nil {
+		return x.Node
 	}
 	return ""
 }
@@ -3454,9 +3525,11 @@ func (x *Ownership) GetRanges() *AddressRanges {
 }
 
 type AttachedPod struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Uid           string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
-	Addresses     []string               `protobuf:"bytes,2,rep,name=addresses,proto3" json:"addresses,omitempty"` // from which its NICs may send
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Uid       string                 `protobuf:"bytes,1,opt,name=uid,proto3" json:"uid,omitempty"`
+	Addresses []string               `protobuf:"bytes,2,rep,name=addresses,proto3" json:"addresses,omitempty"` // from which its NICs may send
+	// Of the guest that has the NICs. They are not the NICs of a pod that is bound to another node.
+	Node          string `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3503,6 +3576,13 @@ func (x *AttachedPod) GetAddresses() []string {
 		return x.Addresses
 	}
 	return nil
+}
+
+func (x *AttachedPod) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
 }
 
 // AddressRanges are where the status of a Kubernetes pod, which its node writes, may name
@@ -3640,7 +3720,7 @@ const file_hostd_proto_rawDesc = "" +
 	"GCResponse\x125\n" +
 	"\aremoved\x18\x01 \x03(\v2\x1b.unnest.hostd.v1.AttachmentR\aremoved\"+\n" +
 	"\rStatusRequest\x12\x1a\n" +
-	"\ballocate\x18\x01 \x01(\bR\ballocate\"\xcd\x03\n" +
+	"\ballocate\x18\x01 \x01(\bR\ballocate\"\x87\x04\n" +
 	"\x0eStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x14\n" +
 	"\x05guest\x18\x02 \x01(\tR\x05guest\x12\x1d\n" +
@@ -3658,7 +3738,8 @@ const file_hostd_proto_rawDesc = "" +
 	" \x01(\tR\alimited\x12A\n" +
 	"\rsegment_modes\x18\v \x03(\x0e2\x1c.unnest.hostd.v1.SegmentModeR\fsegmentModes\x12)\n" +
 	"\x10segments_limited\x18\f \x01(\tR\x0fsegmentsLimited\x12-\n" +
-	"\x04nics\x18\r \x01(\v2\x19.unnest.hostd.v1.NICCountR\x04nics\":\n" +
+	"\x04nics\x18\r \x01(\v2\x19.unnest.hostd.v1.NICCountR\x04nics\x128\n" +
+	"\bpolicies\x18\x0e \x01(\x0e2\x1c.unnest.hostd.v1.PolicyStateR\bpolicies\":\n" +
 	"\bNICCount\x12\x1a\n" +
 	"\battached\x18\x01 \x01(\rR\battached\x12\x12\n" +
 	"\x04free\x18\x02 \x01(\rR\x04free\"?\n" +
@@ -3768,14 +3849,15 @@ const file_hostd_proto_rawDesc = "" +
 	"\x03pod\x18\x01 \x01(\v2\x1a.unnest.hostd.v1.PodPolicyR\x03pod\x12.\n" +
 	"\x04more\x18\x02 \x01(\v2\x1a.unnest.hostd.v1.PodPolicyR\x04more\x12\x16\n" +
 	"\x06remove\x18\x03 \x01(\tR\x06remove\x12\x16\n" +
-	"\x06commit\x18\x04 \x01(\bR\x06commit\"\xc3\x01\n" +
+	"\x06commit\x18\x04 \x01(\bR\x06commit\"\xd7\x01\n" +
 	"\tPodPolicy\x12\x10\n" +
 	"\x03pod\x18\x01 \x01(\tR\x03pod\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x12:\n" +
 	"\aingress\x18\x03 \x01(\v2 .unnest.hostd.v1.PolicyDirectionR\aingress\x128\n" +
 	"\x06egress\x18\x04 \x01(\v2 .unnest.hostd.v1.PolicyDirectionR\x06egress\x12\x10\n" +
 	"\x03uid\x18\n" +
-	" \x01(\tR\x03uid\"D\n" +
+	" \x01(\tR\x03uid\x12\x12\n" +
+	"\x04node\x18\v \x01(\tR\x04node\"D\n" +
 	"\x0fPolicyDirection\x121\n" +
 	"\x05allow\x18\x01 \x03(\v2\x1b.unnest.hostd.v1.PolicyRuleR\x05allow\"^\n" +
 	"\n" +
@@ -3795,10 +3877,11 @@ const file_hostd_proto_rawDesc = "" +
 	" \x01(\v2\x1a.unnest.hostd.v1.OwnershipR\townership\"u\n" +
 	"\tOwnership\x120\n" +
 	"\x04pods\x18\x01 \x03(\v2\x1c.unnest.hostd.v1.AttachedPodR\x04pods\x126\n" +
-	"\x06ranges\x18\x02 \x01(\v2\x1e.unnest.hostd.v1.AddressRangesR\x06ranges\"=\n" +
+	"\x06ranges\x18\x02 \x01(\v2\x1e.unnest.hostd.v1.AddressRangesR\x06ranges\"Q\n" +
 	"\vAttachedPod\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1c\n" +
-	"\taddresses\x18\x02 \x03(\tR\taddresses\"9\n" +
+	"\taddresses\x18\x02 \x03(\tR\taddresses\x12\x12\n" +
+	"\x04node\x18\x03 \x01(\tR\x04node\"9\n" +
 	"\rAddressRanges\x12\x12\n" +
 	"\x04pods\x18\x01 \x03(\tR\x04pods\x12\x14\n" +
 	"\x05nodes\x18\x02 \x03(\tR\x05nodes*:\n" +
@@ -3813,7 +3896,12 @@ const file_hostd_proto_rawDesc = "" +
 	"\x12NIC_STATE_ATTACHED\x10\x02\x12\x17\n" +
 	"\x13NIC_STATE_DETACHING\x10\x03\x12\x19\n" +
 	"\x15NIC_STATE_QUARANTINED\x10\x04\x12\x12\n" +
-	"\x0eNIC_STATE_WARM\x10\x05*]\n" +
+	"\x0eNIC_STATE_WARM\x10\x05*y\n" +
+	"\vPolicyState\x12\x1c\n" +
+	"\x18POLICY_STATE_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11POLICY_STATE_NONE\x10\x01\x12\x1a\n" +
+	"\x16POLICY_STATE_NO_CLIENT\x10\x02\x12\x19\n" +
+	"\x15POLICY_STATE_ENFORCED\x10\x03*]\n" +
 	"\vSegmentMode\x12\x1c\n" +
 	"\x18SEGMENT_MODE_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14SEGMENT_MODE_UNICAST\x10\x01\x12\x16\n" +
@@ -3864,143 +3952,145 @@ func file_hostd_proto_rawDescGZIP() []byte {
 	return file_hostd_proto_rawDescData
 }
 
-var file_hostd_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_hostd_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
 var file_hostd_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_hostd_proto_goTypes = []any{
 	(Mode)(0),                          // 0: unnest.hostd.v1.Mode
 	(NICState)(0),                      // 1: unnest.hostd.v1.NICState
-	(SegmentMode)(0),                   // 2: unnest.hostd.v1.SegmentMode
-	(SegmentSpan)(0),                   // 3: unnest.hostd.v1.SegmentSpan
-	(VolumeTransport)(0),               // 4: unnest.hostd.v1.VolumeTransport
-	(Protocol)(0),                      // 5: unnest.hostd.v1.Protocol
-	(*AttachNICRequest)(nil),           // 6: unnest.hostd.v1.AttachNICRequest
-	(*KubernetesPod)(nil),              // 7: unnest.hostd.v1.KubernetesPod
-	(*Bandwidth)(nil),                  // 8: unnest.hostd.v1.Bandwidth
-	(*AttachNICResponse)(nil),          // 9: unnest.hostd.v1.AttachNICResponse
-	(*Address)(nil),                    // 10: unnest.hostd.v1.Address
-	(*NIC)(nil),                        // 11: unnest.hostd.v1.NIC
-	(*DetachNICRequest)(nil),           // 12: unnest.hostd.v1.DetachNICRequest
-	(*DetachNICResponse)(nil),          // 13: unnest.hostd.v1.DetachNICResponse
-	(*ListNICsRequest)(nil),            // 14: unnest.hostd.v1.ListNICsRequest
-	(*ListNICsResponse)(nil),           // 15: unnest.hostd.v1.ListNICsResponse
-	(*CheckRequest)(nil),               // 16: unnest.hostd.v1.CheckRequest
-	(*CheckResponse)(nil),              // 17: unnest.hostd.v1.CheckResponse
-	(*GCRequest)(nil),                  // 18: unnest.hostd.v1.GCRequest
-	(*Attachment)(nil),                 // 19: unnest.hostd.v1.Attachment
-	(*GCResponse)(nil),                 // 20: unnest.hostd.v1.GCResponse
-	(*StatusRequest)(nil),              // 21: unnest.hostd.v1.StatusRequest
-	(*StatusResponse)(nil),             // 22: unnest.hostd.v1.StatusResponse
-	(*NICCount)(nil),                   // 23: unnest.hostd.v1.NICCount
-	(*RenewRequest)(nil),               // 24: unnest.hostd.v1.RenewRequest
-	(*RenewResponse)(nil),              // 25: unnest.hostd.v1.RenewResponse
-	(*SegmentSpec)(nil),                // 26: unnest.hostd.v1.SegmentSpec
-	(*CreateSegmentRequest)(nil),       // 27: unnest.hostd.v1.CreateSegmentRequest
-	(*CreateSegmentResponse)(nil),      // 28: unnest.hostd.v1.CreateSegmentResponse
-	(*JoinSegmentRequest)(nil),         // 29: unnest.hostd.v1.JoinSegmentRequest
-	(*JoinSegmentResponse)(nil),        // 30: unnest.hostd.v1.JoinSegmentResponse
-	(*Endpoint)(nil),                   // 31: unnest.hostd.v1.Endpoint
-	(*LeaveSegmentRequest)(nil),        // 32: unnest.hostd.v1.LeaveSegmentRequest
-	(*LeaveSegmentResponse)(nil),       // 33: unnest.hostd.v1.LeaveSegmentResponse
-	(*SegmentStatusRequest)(nil),       // 34: unnest.hostd.v1.SegmentStatusRequest
-	(*SegmentStatusResponse)(nil),      // 35: unnest.hostd.v1.SegmentStatusResponse
-	(*Segment)(nil),                    // 36: unnest.hostd.v1.Segment
-	(*Fraction)(nil),                   // 37: unnest.hostd.v1.Fraction
-	(*AttachVolumeRequest)(nil),        // 38: unnest.hostd.v1.AttachVolumeRequest
-	(*AttachVolumeResponse)(nil),       // 39: unnest.hostd.v1.AttachVolumeResponse
-	(*Volume)(nil),                     // 40: unnest.hostd.v1.Volume
-	(*DetachVolumeRequest)(nil),        // 41: unnest.hostd.v1.DetachVolumeRequest
-	(*DetachVolumeResponse)(nil),       // 42: unnest.hostd.v1.DetachVolumeResponse
-	(*AttachSharedMemoryRequest)(nil),  // 43: unnest.hostd.v1.AttachSharedMemoryRequest
-	(*AttachSharedMemoryResponse)(nil), // 44: unnest.hostd.v1.AttachSharedMemoryResponse
-	(*SharedMemory)(nil),               // 45: unnest.hostd.v1.SharedMemory
-	(*DetachSharedMemoryRequest)(nil),  // 46: unnest.hostd.v1.DetachSharedMemoryRequest
-	(*DetachSharedMemoryResponse)(nil), // 47: unnest.hostd.v1.DetachSharedMemoryResponse
-	(*ApplyRequest)(nil),               // 48: unnest.hostd.v1.ApplyRequest
-	(*PodPolicy)(nil),                  // 49: unnest.hostd.v1.PodPolicy
-	(*PolicyDirection)(nil),            // 50: unnest.hostd.v1.PolicyDirection
-	(*PolicyRule)(nil),                 // 51: unnest.hostd.v1.PolicyRule
-	(*PolicyService)(nil),              // 52: unnest.hostd.v1.PolicyService
-	(*ApplyResponse)(nil),              // 53: unnest.hostd.v1.ApplyResponse
-	(*Ownership)(nil),                  // 54: unnest.hostd.v1.Ownership
-	(*AttachedPod)(nil),                // 55: unnest.hostd.v1.AttachedPod
-	(*AddressRanges)(nil),              // 56: unnest.hostd.v1.AddressRanges
+	(PolicyState)(0),                   // 2: unnest.hostd.v1.PolicyState
+	(SegmentMode)(0),                   // 3: unnest.hostd.v1.SegmentMode
+	(SegmentSpan)(0),                   // 4: unnest.hostd.v1.SegmentSpan
+	(VolumeTransport)(0),               // 5: unnest.hostd.v1.VolumeTransport
+	(Protocol)(0),                      // 6: unnest.hostd.v1.Protocol
+	(*AttachNICRequest)(nil),           // 7: unnest.hostd.v1.AttachNICRequest
+	(*KubernetesPod)(nil),              // 8: unnest.hostd.v1.KubernetesPod
+	(*Bandwidth)(nil),                  // 9: unnest.hostd.v1.Bandwidth
+	(*AttachNICResponse)(nil),          // 10: unnest.hostd.v1.AttachNICResponse
+	(*Address)(nil),                    // 11: unnest.hostd.v1.Address
+	(*NIC)(nil),                        // 12: unnest.hostd.v1.NIC
+	(*DetachNICRequest)(nil),           // 13: unnest.hostd.v1.DetachNICRequest
+	(*DetachNICResponse)(nil),          // 14: unnest.hostd.v1.DetachNICResponse
+	(*ListNICsRequest)(nil),            // 15: unnest.hostd.v1.ListNICsRequest
+	(*ListNICsResponse)(nil),           // 16: unnest.hostd.v1.ListNICsResponse
+	(*CheckRequest)(nil),               // 17: unnest.hostd.v1.CheckRequest
+	(*CheckResponse)(nil),              // 18: unnest.hostd.v1.CheckResponse
+	(*GCRequest)(nil),                  // 19: unnest.hostd.v1.GCRequest
+	(*Attachment)(nil),                 // 20: unnest.hostd.v1.Attachment
+	(*GCResponse)(nil),                 // 21: unnest.hostd.v1.GCResponse
+	(*StatusRequest)(nil),              // 22: unnest.hostd.v1.StatusRequest
+	(*StatusResponse)(nil),             // 23: unnest.hostd.v1.StatusResponse
+	(*NICCount)(nil),                   // 24: unnest.hostd.v1.NICCount
+	(*RenewRequest)(nil),               // 25: unnest.hostd.v1.RenewRequest
+	(*RenewResponse)(nil),              // 26: unnest.hostd.v1.RenewResponse
+	(*SegmentSpec)(nil),                // 27: unnest.hostd.v1.SegmentSpec
+	(*CreateSegmentRequest)(nil),       // 28: unnest.hostd.v1.CreateSegmentRequest
+	(*CreateSegmentResponse)(nil),      // 29: unnest.hostd.v1.CreateSegmentResponse
+	(*JoinSegmentRequest)(nil),         // 30: unnest.hostd.v1.JoinSegmentRequest
+	(*JoinSegmentResponse)(nil),        // 31: unnest.hostd.v1.JoinSegmentResponse
+	(*Endpoint)(nil),                   // 32: unnest.hostd.v1.Endpoint
+	(*LeaveSegmentRequest)(nil),        // 33: unnest.hostd.v1.LeaveSegmentRequest
+	(*LeaveSegmentResponse)(nil),       // 34: unnest.hostd.v1.LeaveSegmentResponse
+	(*SegmentStatusRequest)(nil),       // 35: unnest.hostd.v1.SegmentStatusRequest
+	(*SegmentStatusResponse)(nil),      // 36: unnest.hostd.v1.SegmentStatusResponse
+	(*Segment)(nil),                    // 37: unnest.hostd.v1.Segment
+	(*Fraction)(nil),                   // 38: unnest.hostd.v1.Fraction
+	(*AttachVolumeRequest)(nil),        // 39: unnest.hostd.v1.AttachVolumeRequest
+	(*AttachVolumeResponse)(nil),       // 40: unnest.hostd.v1.AttachVolumeResponse
+	(*Volume)(nil),                     // 41: unnest.hostd.v1.Volume
+	(*DetachVolumeRequest)(nil),        // 42: unnest.hostd.v1.DetachVolumeRequest
+	(*DetachVolumeResponse)(nil),       // 43: unnest.hostd.v1.DetachVolumeResponse
+	(*AttachSharedMemoryRequest)(nil),  // 44: unnest.hostd.v1.AttachSharedMemoryRequest
+	(*AttachSharedMemoryResponse)(nil), // 45: unnest.hostd.v1.AttachSharedMemoryResponse
+	(*SharedMemory)(nil),               // 46: unnest.hostd.v1.SharedMemory
+	(*DetachSharedMemoryRequest)(nil),  // 47: unnest.hostd.v1.DetachSharedMemoryRequest
+	(*DetachSharedMemoryResponse)(nil), // 48: unnest.hostd.v1.DetachSharedMemoryResponse
+	(*ApplyRequest)(nil),               // 49: unnest.hostd.v1.ApplyRequest
+	(*PodPolicy)(nil),                  // 50: unnest.hostd.v1.PodPolicy
+	(*PolicyDirection)(nil),            // 51: unnest.hostd.v1.PolicyDirection
+	(*PolicyRule)(nil),                 // 52: unnest.hostd.v1.PolicyRule
+	(*PolicyService)(nil),              // 53: unnest.hostd.v1.PolicyService
+	(*ApplyResponse)(nil),              // 54: unnest.hostd.v1.ApplyResponse
+	(*Ownership)(nil),                  // 55: unnest.hostd.v1.Ownership
+	(*AttachedPod)(nil),                // 56: unnest.hostd.v1.AttachedPod
+	(*AddressRanges)(nil),              // 57: unnest.hostd.v1.AddressRanges
 }
 var file_hostd_proto_depIdxs = []int32{
 	0,  // 0: unnest.hostd.v1.AttachNICRequest.mode:type_name -> unnest.hostd.v1.Mode
-	8,  // 1: unnest.hostd.v1.AttachNICRequest.bandwidth:type_name -> unnest.hostd.v1.Bandwidth
-	7,  // 2: unnest.hostd.v1.AttachNICRequest.pod:type_name -> unnest.hostd.v1.KubernetesPod
-	11, // 3: unnest.hostd.v1.AttachNICResponse.nic:type_name -> unnest.hostd.v1.NIC
-	10, // 4: unnest.hostd.v1.AttachNICResponse.addresses:type_name -> unnest.hostd.v1.Address
+	9,  // 1: unnest.hostd.v1.AttachNICRequest.bandwidth:type_name -> unnest.hostd.v1.Bandwidth
+	8,  // 2: unnest.hostd.v1.AttachNICRequest.pod:type_name -> unnest.hostd.v1.KubernetesPod
+	12, // 3: unnest.hostd.v1.AttachNICResponse.nic:type_name -> unnest.hostd.v1.NIC
+	11, // 4: unnest.hostd.v1.AttachNICResponse.addresses:type_name -> unnest.hostd.v1.Address
 	1,  // 5: unnest.hostd.v1.NIC.state:type_name -> unnest.hostd.v1.NICState
 	0,  // 6: unnest.hostd.v1.NIC.mode:type_name -> unnest.hostd.v1.Mode
-	11, // 7: unnest.hostd.v1.ListNICsResponse.nics:type_name -> unnest.hostd.v1.NIC
-	11, // 8: unnest.hostd.v1.CheckResponse.nic:type_name -> unnest.hostd.v1.NIC
-	31, // 9: unnest.hostd.v1.CheckResponse.endpoint:type_name -> unnest.hostd.v1.Endpoint
-	19, // 10: unnest.hostd.v1.GCRequest.valid:type_name -> unnest.hostd.v1.Attachment
-	19, // 11: unnest.hostd.v1.GCResponse.removed:type_name -> unnest.hostd.v1.Attachment
-	2,  // 12: unnest.hostd.v1.StatusResponse.segment_modes:type_name -> unnest.hostd.v1.SegmentMode
-	23, // 13: unnest.hostd.v1.StatusResponse.nics:type_name -> unnest.hostd.v1.NICCount
-	2,  // 14: unnest.hostd.v1.SegmentSpec.mode:type_name -> unnest.hostd.v1.SegmentMode
-	3,  // 15: unnest.hostd.v1.SegmentSpec.span:type_name -> unnest.hostd.v1.SegmentSpan
-	26, // 16: unnest.hostd.v1.CreateSegmentRequest.segment:type_name -> unnest.hostd.v1.SegmentSpec
-	36, // 17: unnest.hostd.v1.CreateSegmentResponse.segment:type_name -> unnest.hostd.v1.Segment
-	26, // 18: unnest.hostd.v1.JoinSegmentRequest.segment:type_name -> unnest.hostd.v1.SegmentSpec
-	31, // 19: unnest.hostd.v1.JoinSegmentResponse.endpoint:type_name -> unnest.hostd.v1.Endpoint
-	1,  // 20: unnest.hostd.v1.Endpoint.state:type_name -> unnest.hostd.v1.NICState
-	2,  // 21: unnest.hostd.v1.Endpoint.mode:type_name -> unnest.hostd.v1.SegmentMode
-	36, // 22: unnest.hostd.v1.SegmentStatusResponse.segment:type_name -> unnest.hostd.v1.Segment
-	2,  // 23: unnest.hostd.v1.Segment.mode:type_name -> unnest.hostd.v1.SegmentMode
-	37, // 24: unnest.hostd.v1.Segment.fractions:type_name -> unnest.hostd.v1.Fraction
-	40, // 25: unnest.hostd.v1.AttachVolumeResponse.volume:type_name -> unnest.hostd.v1.Volume
-	4,  // 26: unnest.hostd.v1.Volume.transport:type_name -> unnest.hostd.v1.VolumeTransport
-	45, // 27: unnest.hostd.v1.AttachSharedMemoryResponse.memory:type_name -> unnest.hostd.v1.SharedMemory
-	49, // 28: unnest.hostd.v1.ApplyRequest.pod:type_name -> unnest.hostd.v1.PodPolicy
-	49, // 29: unnest.hostd.v1.ApplyRequest.more:type_name -> unnest.hostd.v1.PodPolicy
-	50, // 30: unnest.hostd.v1.PodPolicy.ingress:type_name -> unnest.hostd.v1.PolicyDirection
-	50, // 31: unnest.hostd.v1.PodPolicy.egress:type_name -> unnest.hostd.v1.PolicyDirection
-	51, // 32: unnest.hostd.v1.PolicyDirection.allow:type_name -> unnest.hostd.v1.PolicyRule
-	52, // 33: unnest.hostd.v1.PolicyRule.services:type_name -> unnest.hostd.v1.PolicyService
-	5,  // 34: unnest.hostd.v1.PolicyService.protocol:type_name -> unnest.hostd.v1.Protocol
-	54, // 35: unnest.hostd.v1.ApplyResponse.ownership:type_name -> unnest.hostd.v1.Ownership
-	55, // 36: unnest.hostd.v1.Ownership.pods:type_name -> unnest.hostd.v1.AttachedPod
-	56, // 37: unnest.hostd.v1.Ownership.ranges:type_name -> unnest.hostd.v1.AddressRanges
-	6,  // 38: unnest.hostd.v1.HostDaemon.AttachNIC:input_type -> unnest.hostd.v1.AttachNICRequest
-	12, // 39: unnest.hostd.v1.HostDaemon.DetachNIC:input_type -> unnest.hostd.v1.DetachNICRequest
-	14, // 40: unnest.hostd.v1.HostDaemon.ListNICs:input_type -> unnest.hostd.v1.ListNICsRequest
-	16, // 41: unnest.hostd.v1.HostDaemon.Check:input_type -> unnest.hostd.v1.CheckRequest
-	18, // 42: unnest.hostd.v1.HostDaemon.GC:input_type -> unnest.hostd.v1.GCRequest
-	21, // 43: unnest.hostd.v1.HostDaemon.Status:input_type -> unnest.hostd.v1.StatusRequest
-	24, // 44: unnest.hostd.v1.HostDaemon.Renew:input_type -> unnest.hostd.v1.RenewRequest
-	27, // 45: unnest.hostd.v1.HostDaemon.CreateSegment:input_type -> unnest.hostd.v1.CreateSegmentRequest
-	29, // 46: unnest.hostd.v1.HostDaemon.JoinSegment:input_type -> unnest.hostd.v1.JoinSegmentRequest
-	32, // 47: unnest.hostd.v1.HostDaemon.LeaveSegment:input_type -> unnest.hostd.v1.LeaveSegmentRequest
-	34, // 48: unnest.hostd.v1.HostDaemon.SegmentStatus:input_type -> unnest.hostd.v1.SegmentStatusRequest
-	38, // 49: unnest.hostd.v1.HostDaemon.AttachVolume:input_type -> unnest.hostd.v1.AttachVolumeRequest
-	41, // 50: unnest.hostd.v1.HostDaemon.DetachVolume:input_type -> unnest.hostd.v1.DetachVolumeRequest
-	43, // 51: unnest.hostd.v1.HostDaemon.AttachSharedMemory:input_type -> unnest.hostd.v1.AttachSharedMemoryRequest
-	46, // 52: unnest.hostd.v1.HostDaemon.DetachSharedMemory:input_type -> unnest.hostd.v1.DetachSharedMemoryRequest
-	48, // 53: unnest.hostd.v1.HostPolicy.Apply:input_type -> unnest.hostd.v1.ApplyRequest
-	9,  // 54: unnest.hostd.v1.HostDaemon.AttachNIC:output_type -> unnest.hostd.v1.AttachNICResponse
-	13, // 55: unnest.hostd.v1.HostDaemon.DetachNIC:output_type -> unnest.hostd.v1.DetachNICResponse
-	15, // 56: unnest.hostd.v1.HostDaemon.ListNICs:output_type -> unnest.hostd.v1.ListNICsResponse
-	17, // 57: unnest.hostd.v1.HostDaemon.Check:output_type -> unnest.hostd.v1.CheckResponse
-	20, // 58: unnest.hostd.v1.HostDaemon.GC:output_type -> unnest.hostd.v1.GCResponse
-	22, // 59: unnest.hostd.v1.HostDaemon.Status:output_type -> unnest.hostd.v1.StatusResponse
-	25, // 60: unnest.hostd.v1.HostDaemon.Renew:output_type -> unnest.hostd.v1.RenewResponse
-	28, // 61: unnest.hostd.v1.HostDaemon.CreateSegment:output_type -> unnest.hostd.v1.CreateSegmentResponse
-	30, // 62: unnest.hostd.v1.HostDaemon.JoinSegment:output_type -> unnest.hostd.v1.JoinSegmentResponse
-	33, // 63: unnest.hostd.v1.HostDaemon.LeaveSegment:output_type -> unnest.hostd.v1.LeaveSegmentResponse
-	35, // 64: unnest.hostd.v1.HostDaemon.SegmentStatus:output_type -> unnest.hostd.v1.SegmentStatusResponse
-	39, // 65: unnest.hostd.v1.HostDaemon.AttachVolume:output_type -> unnest.hostd.v1.AttachVolumeResponse
-	42, // 66: unnest.hostd.v1.HostDaemon.DetachVolume:output_type -> unnest.hostd.v1.DetachVolumeResponse
-	44, // 67: unnest.hostd.v1.HostDaemon.AttachSharedMemory:output_type -> unnest.hostd.v1.AttachSharedMemoryResponse
-	47, // 68: unnest.hostd.v1.HostDaemon.DetachSharedMemory:output_type -> unnest.hostd.v1.DetachSharedMemoryResponse
-	53, // 69: unnest.hostd.v1.HostPolicy.Apply:output_type -> unnest.hostd.v1.ApplyResponse
-	54, // [54:70] is the sub-list for method output_type
-	38, // [38:54] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	12, // 7: unnest.hostd.v1.ListNICsResponse.nics:type_name -> unnest.hostd.v1.NIC
+	12, // 8: unnest.hostd.v1.CheckResponse.nic:type_name -> unnest.hostd.v1.NIC
+	32, // 9: unnest.hostd.v1.CheckResponse.endpoint:type_name -> unnest.hostd.v1.Endpoint
+	20, // 10: unnest.hostd.v1.GCRequest.valid:type_name -> unnest.hostd.v1.Attachment
+	20, // 11: unnest.hostd.v1.GCResponse.removed:type_name -> unnest.hostd.v1.Attachment
+	3,  // 12: unnest.hostd.v1.StatusResponse.segment_modes:type_name -> unnest.hostd.v1.SegmentMode
+	24, // 13: unnest.hostd.v1.StatusResponse.nics:type_name -> unnest.hostd.v1.NICCount
+	2,  // 14: unnest.hostd.v1.StatusResponse.policies:type_name -> unnest.hostd.v1.PolicyState
+	3,  // 15: unnest.hostd.v1.SegmentSpec.mode:type_name -> unnest.hostd.v1.SegmentMode
+	4,  // 16: unnest.hostd.v1.SegmentSpec.span:type_name -> unnest.hostd.v1.SegmentSpan
+	27, // 17: unnest.hostd.v1.CreateSegmentRequest.segment:type_name -> unnest.hostd.v1.SegmentSpec
+	37, // 18: unnest.hostd.v1.CreateSegmentResponse.segment:type_name -> unnest.hostd.v1.Segment
+	27, // 19: unnest.hostd.v1.JoinSegmentRequest.segment:type_name -> unnest.hostd.v1.SegmentSpec
+	32, // 20: unnest.hostd.v1.JoinSegmentResponse.endpoint:type_name -> unnest.hostd.v1.Endpoint
+	1,  // 21: unnest.hostd.v1.Endpoint.state:type_name -> unnest.hostd.v1.NICState
+	3,  // 22: unnest.hostd.v1.Endpoint.mode:type_name -> unnest.hostd.v1.SegmentMode
+	37, // 23: unnest.hostd.v1.SegmentStatusResponse.segment:type_name -> unnest.hostd.v1.Segment
+	3,  // 24: unnest.hostd.v1.Segment.mode:type_name -> unnest.hostd.v1.SegmentMode
+	38, // 25: unnest.hostd.v1.Segment.fractions:type_name -> unnest.hostd.v1.Fraction
+	41, // 26: unnest.hostd.v1.AttachVolumeResponse.volume:type_name -> unnest.hostd.v1.Volume
+	5,  // 27: unnest.hostd.v1.Volume.transport:type_name -> unnest.hostd.v1.VolumeTransport
+	46, // 28: unnest.hostd.v1.AttachSharedMemoryResponse.memory:type_name -> unnest.hostd.v1.SharedMemory
+	50, // 29: unnest.hostd.v1.ApplyRequest.pod:type_name -> unnest.hostd.v1.PodPolicy
+	50, // 30: unnest.hostd.v1.ApplyRequest.more:type_name -> unnest.hostd.v1.PodPolicy
+	51, // 31: unnest.hostd.v1.PodPolicy.ingress:type_name -> unnest.hostd.v1.PolicyDirection
+	51, // 32: unnest.hostd.v1.PodPolicy.egress:type_name -> unnest.hostd.v1.PolicyDirection
+	52, // 33: unnest.hostd.v1.PolicyDirection.allow:type_name -> unnest.hostd.v1.PolicyRule
+	53, // 34: unnest.hostd.v1.PolicyRule.services:type_name -> unnest.hostd.v1.PolicyService
+	6,  // 35: unnest.hostd.v1.PolicyService.protocol:type_name -> unnest.hostd.v1.Protocol
+	55, // 36: unnest.hostd.v1.ApplyResponse.ownership:type_name -> unnest.hostd.v1.Ownership
+	56, // 37: unnest.hostd.v1.Ownership.pods:type_name -> unnest.hostd.v1.AttachedPod
+	57, // 38: unnest.hostd.v1.Ownership.ranges:type_name -> unnest.hostd.v1.AddressRanges
+	7,  // 39: unnest.hostd.v1.HostDaemon.AttachNIC:input_type -> unnest.hostd.v1.AttachNICRequest
+	13, // 40: unnest.hostd.v1.HostDaemon.DetachNIC:input_type -> unnest.hostd.v1.DetachNICRequest
+	15, // 41: unnest.hostd.v1.HostDaemon.ListNICs:input_type -> unnest.hostd.v1.ListNICsRequest
+	17, // 42: unnest.hostd.v1.HostDaemon.Check:input_type -> unnest.hostd.v1.CheckRequest
+	19, // 43: unnest.hostd.v1.HostDaemon.GC:input_type -> unnest.hostd.v1.GCRequest
+	22, // 44: unnest.hostd.v1.HostDaemon.Status:input_type -> unnest.hostd.v1.StatusRequest
+	25, // 45: unnest.hostd.v1.HostDaemon.Renew:input_type -> unnest.hostd.v1.RenewRequest
+	28, // 46: unnest.hostd.v1.HostDaemon.CreateSegment:input_type -> unnest.hostd.v1.CreateSegmentRequest
+	30, // 47: unnest.hostd.v1.HostDaemon.JoinSegment:input_type -> unnest.hostd.v1.JoinSegmentRequest
+	33, // 48: unnest.hostd.v1.HostDaemon.LeaveSegment:input_type -> unnest.hostd.v1.LeaveSegmentRequest
+	35, // 49: unnest.hostd.v1.HostDaemon.SegmentStatus:input_type -> unnest.hostd.v1.SegmentStatusRequest
+	39, // 50: unnest.hostd.v1.HostDaemon.AttachVolume:input_type -> unnest.hostd.v1.AttachVolumeRequest
+	42, // 51: unnest.hostd.v1.HostDaemon.DetachVolume:input_type -> unnest.hostd.v1.DetachVolumeRequest
+	44, // 52: unnest.hostd.v1.HostDaemon.AttachSharedMemory:input_type -> unnest.hostd.v1.AttachSharedMemoryRequest
+	47, // 53: unnest.hostd.v1.HostDaemon.DetachSharedMemory:input_type -> unnest.hostd.v1.DetachSharedMemoryRequest
+	49, // 54: unnest.hostd.v1.HostPolicy.Apply:input_type -> unnest.hostd.v1.ApplyRequest
+	10, // 55: unnest.hostd.v1.HostDaemon.AttachNIC:output_type -> unnest.hostd.v1.AttachNICResponse
+	14, // 56: unnest.hostd.v1.HostDaemon.DetachNIC:output_type -> unnest.hostd.v1.DetachNICResponse
+	16, // 57: unnest.hostd.v1.HostDaemon.ListNICs:output_type -> unnest.hostd.v1.ListNICsResponse
+	18, // 58: unnest.hostd.v1.HostDaemon.Check:output_type -> unnest.hostd.v1.CheckResponse
+	21, // 59: unnest.hostd.v1.HostDaemon.GC:output_type -> unnest.hostd.v1.GCResponse
+	23, // 60: unnest.hostd.v1.HostDaemon.Status:output_type -> unnest.hostd.v1.StatusResponse
+	26, // 61: unnest.hostd.v1.HostDaemon.Renew:output_type -> unnest.hostd.v1.RenewResponse
+	29, // 62: unnest.hostd.v1.HostDaemon.CreateSegment:output_type -> unnest.hostd.v1.CreateSegmentResponse
+	31, // 63: unnest.hostd.v1.HostDaemon.JoinSegment:output_type -> unnest.hostd.v1.JoinSegmentResponse
+	34, // 64: unnest.hostd.v1.HostDaemon.LeaveSegment:output_type -> unnest.hostd.v1.LeaveSegmentResponse
+	36, // 65: unnest.hostd.v1.HostDaemon.SegmentStatus:output_type -> unnest.hostd.v1.SegmentStatusResponse
+	40, // 66: unnest.hostd.v1.HostDaemon.AttachVolume:output_type -> unnest.hostd.v1.AttachVolumeResponse
+	43, // 67: unnest.hostd.v1.HostDaemon.DetachVolume:output_type -> unnest.hostd.v1.DetachVolumeResponse
+	45, // 68: unnest.hostd.v1.HostDaemon.AttachSharedMemory:output_type -> unnest.hostd.v1.AttachSharedMemoryResponse
+	48, // 69: unnest.hostd.v1.HostDaemon.DetachSharedMemory:output_type -> unnest.hostd.v1.DetachSharedMemoryResponse
+	54, // 70: unnest.hostd.v1.HostPolicy.Apply:output_type -> unnest.hostd.v1.ApplyResponse
+	55, // [55:71] is the sub-list for method output_type
+	39, // [39:55] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_hostd_proto_init() }
@@ -4013,7 +4103,7 @@ func file_hostd_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_proto_rawDesc), len(file_hostd_proto_rawDesc)),
-			NumEnums:      6,
+			NumEnums:      7,
 			NumMessages:   51,
 			NumExtensions: 0,
 			NumServices:   2,

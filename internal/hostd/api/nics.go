@@ -219,7 +219,8 @@ func (h *Handler) Status(ctx context.Context, r *hostdpb.StatusRequest) (*hostdp
 		Protocol: Protocol, Tenant: c.Tenant.Name, Pool: uint32(s.Pool), PoolTarget: uint32(s.PoolTarget),
 		SlotsQuarantined: uint32(s.SlotsQuarantined), Limited: c.Tenant.Limited(s, r.GetAllocate()),
 		SegmentModes: wireModes(c.Tenant.Now().SegmentModes()), SegmentsLimited: h.segmentsLimited(c.Tenant, s),
-		Nics: &hostdpb.NICCount{Attached: uint32(s.Attachments), Free: uint32(c.Tenant.FreeNICs(s, r.GetAllocate()))},
+		Nics:     &hostdpb.NICCount{Attached: uint32(s.Attachments), Free: uint32(c.Tenant.FreeNICs(s, r.GetAllocate()))},
+		Policies: h.Host.Ports.Policies.State(c.Tenant.Name),
 	}, nil
 }
 

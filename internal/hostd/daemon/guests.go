@@ -5,10 +5,13 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"unnest/internal/hostd/api"
 	"unnest/internal/hostd/guestrun"
+	"unnest/internal/hostd/ports"
+	"unnest/internal/hostd/record"
 )
 
 // Guest returns the guest that calls, once it takes requests. It connects to the guest's
@@ -79,6 +82,25 @@ func (d *daemon) guestAddresses(name string) []netip.Addr {
 		return t.GuestAddresses()
 	}
 	return nil
+}
+
+// nodeNames returns a function that returns the node of the guest that has a port, "" if none has.
+func (d *daemon) nodeNames() func(port string) string {
+	stored := sync.OnceValue(func() []record.Guest { all, _ := d.records(); return all }) // one that cannot be read has no port yet
+	return func(port string) string {
+		of := func(r record.Guest) bool { return ports.IsPort(port, r.TAPPrefix(), r.VLANPrefix()) }
+		for _, g := range d.all() {
+			if of(g.Record) {
+				return g.Record.NodeName()
+			}
+		}
+		for _, r := range stored() {
+			if of(r) {
+				return r.NodeName()
+			}
+		}
+		return ""
+	}
 }
 
 // wait waits for d. It reports false if ctx ends first.

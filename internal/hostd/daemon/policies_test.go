@@ -310,3 +310,41 @@ func TestAttackDetachedPodKeepsPolicy(t *testing.T) {
 	l.wantIngress("another daemon", tap, true, 1)
 	l.wantIngress("another daemon", fmt.Sprintf("u1n%d-1", third.GetSlot()), true, 1)
 }
+
+// A guest that attaches a NIC in the name of a pod that is bound to another node gets one without
+// connections, also from a daemon that starts again. The pod has its policy on its own node, whatever
+// name that has in the cluster.
+func TestAttackPodOfAnotherNode(t *testing.T) {
+	l := policyLab(t)
+	l.configure(strings.Replace(policyConfig, "required", "optional", 1))
+	liar, own := l.boot(1, 2), l.boot(2, 2)
+	l.serve(patience)
+	const uid = "9a3f0a7c-5f0e-4b0b-9d55-0d9c1a3f1b11"
+	open := func(node string) *hostdpb.ApplyRequest {
+		return &hostdpb.ApplyRequest{Pod: &hostdpb.PodPolicy{Pod: "web/a", Uid: uid, Node: node}}
+	}
+	s := l.policyClient(l.enrollPolicy("default"))
+	l.mustApply(s, 1, 0, open("node2"))
+	_, err := liar.attachPod("c1", uid, "")
+	l.check(err)
+	l.wantIngress("attached by another node", "u1n1-1", true, 0)
+	l.wantSaid("u1n1-1 of node node1 for a pod of node node2")
+	l.end(l.daemon, syscall.SIGKILL)
+	l.serve(patience)
+	l.wantIngress("another daemon", "u1n1-1", true, 0)
+
+	liar.detachWilling("c1")
+	_, err = own.attachPod("c1", uid, "")
+	l.check(err)
+	s = l.policyClient(l.enrollPolicy("default"))
+	l.mustApply(s, 1, 1, open("node2"))
+	l.wantIngress("attached by its node", "u2n1-1", false, 0)
+	l.mustApply(s, 1, 0, open("ip-192-0-2-8.example.com"))
+	l.wantIngress("its node has another name", "u2n1-1", true, 0)
+	own.record.Node = "ip-192-0-2-8.example.com"
+	own.write()
+	l.eventually("the daemon knows the name", func() bool {
+		_, err := own.client().ListNICs(t.Context(), &hostdpb.ListNICsRequest{})
+		return err == nil && !strings.Contains(l.ingressOf("u2n1-1"), "drop")
+	})
+}

@@ -68,6 +68,9 @@ func (t *trunk) add(key attachment.Key, r attachment.Record) (*hostdpb.NIC, erro
 		if err := t.link.Add(vlan.Port{VLAN: v.id, MTU: t.Tenant.Now().MTU}); err != nil {
 			return nil, errors.Join(err, t.host.Ports.Unguard(v.port))
 		}
+		if err := link.SetAlias(v.port, attachment.WarmAlias); err != nil { // nobody's yet, also for the next daemon
+			return nil, errors.Join(err, t.delete(v))
+		}
 		t.last = v.id
 	}
 	if err := t.host.Ports.Connect(v.port, t.mac(v.id), r, attachment.Alias(key, r), t.Tenant.Multicasts()); err != nil {

@@ -10,7 +10,7 @@ import (
 func (m *machine) assign(e Attach) {
 	s := m.choose(e)
 	switch {
-	case s == nil && e.Key.Kind == attachment.Endpoint, s == nil && m.config.Shares:
+	case s == nil && (e.Key.Kind == attachment.Endpoint || m.config.Shares || m.cooling() > len(m.queue)):
 		m.queue = append(m.queue, e)
 		return
 	case s == nil:

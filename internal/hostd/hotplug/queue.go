@@ -49,6 +49,17 @@ func (m *machine) coming() int {
 	return n
 }
 
+// cooling counts the slots that are free in a few seconds. A daemon that starts has all of them.
+func (m *machine) cooling() int {
+	n := 0
+	for _, s := range m.slots {
+		if s.Status == Cooling {
+			n++
+		}
+	}
+	return n
+}
+
 // failQueue fails the matching queued requests.
 func (m *machine) failQueue(err error, match func(Attach) bool) {
 	m.queue = slices.DeleteFunc(m.queue, func(e Attach) bool {

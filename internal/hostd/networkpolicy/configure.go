@@ -96,8 +96,9 @@ func (p *Policies) applyAll() error {
 // use makes the tenants' bridges those on which ports are filtered.
 func (p *Policies) use(tenants map[string]*tenant) {
 	p.tenants, p.ports = tenants, map[string]podPort{}
+	nodes := p.nodeNames()
 	for iface, r := range p.records {
-		p.assign(iface, r)
+		p.assign(iface, r, nodes)
 	}
 }
 
@@ -110,24 +111,44 @@ func (p *Policies) findPorts() error {
 	if err != nil {
 		return fmt.Errorf("list links: %w", err)
 	}
-	p.records = map[string]attachment.Record{}
-	for _, l := range links {
-		if key, r, ok := attachment.ParseAlias(l.Alias); ok && key.Kind == attachment.NIC {
-			p.records[l.Name] = r
-		}
-	}
+	p.records = recordsOf(links)
 	return nil
 }
 
+// recordsOf returns the records of the pods' NICs, by interface. One that is on a bridge and whose
+// alias names no attachment is nobody's yet: the daemon ended while it connected the NIC.
+func recordsOf(links []link.Link) map[string]attachment.Record {
+	names, records := map[int]string{}, map[string]attachment.Record{}
+	for _, l := range links {
+		names[l.Index] = l.Name
+	}
+	for _, l := range links {
+		switch key, r, ok := attachment.ParseAlias(l.Alias); {
+		case ok && key.Kind == attachment.NIC:
+			records[l.Name] = r
+		case l.Alias == attachment.WarmAlias && l.Master != 0:
+			records[l.Name] = attachment.Record{Bridge: names[l.Master]}
+		}
+	}
+	return records
+}
+
 // assign gives a port to the tenant of its bridge, if that has policies.
-func (p *Policies) assign(iface string, r attachment.Record) bool {
+func (p *Policies) assign(iface string, r attachment.Record, node func(string) string) bool {
 	tenant := p.tenantOf(r.Bridge)
 	if tenant == "" {
 		return false
 	}
-	p.ports[iface] = podPort{tenant, r.PodUID, r.Addrs(), r.Services, r.Addresses}
+	p.ports[iface] = podPort{tenant, r.PodUID, node(iface), r.Addrs(), r.Services, r.Addresses}
 	p.tenants[tenant].session.tellOwner(r.PodUID)
 	return true
+}
+
+func (p *Policies) nodeNames() func(iface string) string {
+	if p.NodeNames == nil {
+		return func(string) string { return "" }
+	}
+	return p.NodeNames()
 }
 
 // drop removes what an earlier daemon has left that had tenants with policies.

@@ -113,3 +113,45 @@ func TestAttackUnknownPodAfterRestart(t *testing.T) {
 		t.Error("a NIC of no pod is closed with optional")
 	}
 }
+
+// A pod is on the node that it is bound to. A guest that is another node is not the pod by its UID,
+// nor by its address after an update; what it attaches in that name has no connections, and the
+// client learns which node has it. Static pods may have equal UIDs on two nodes.
+func TestAttackPodOfAnotherNode(t *testing.T) {
+	allow := podRules{UID: "uid-a", Node: "node1", Addresses: []netip.Addr{netip.MustParseAddr("10.9.0.2")}}
+	other := allow
+	other.Node = "node2"
+	for _, tt := range []struct {
+		name, uid, node string
+		pods            map[string]podRules
+		open, stray     bool
+	}{
+		{"its own node", "uid-a", "node1", map[string]podRules{"x/a": allow}, true, false},
+		{"another node", "uid-a", "node2", map[string]podRules{"x/a": allow}, false, true},
+		{"a guest that is not known", "uid-a", "", map[string]podRules{"x/a": allow}, false, true},
+		{"a client that names no nodes", "uid-a", "node2", map[string]podRules{"x/a": {UID: "uid-a"}}, true, false},
+		{"another node, by address", "", "node2", map[string]podRules{"x/a": allow}, false, false},
+		{"its own node, by address", "", "node1", map[string]podRules{"x/a": allow}, true, false},
+		{"a static pod", "uid-a", "node2", map[string]podRules{"x/a": allow, "x/b": other}, true, false},
+	} {
+		p := New(t.TempDir(), nil)
+		made := &tenant{name: "default", settings: settings{required: true}, spoken: true}
+		made.set(tt.pods)
+		p.tenants["default"] = made
+		p.ports["u1n1-1"] = podPort{tenant: "default", podUID: tt.uid, node: tt.node, addresses: allow.Addresses}
+		got := p.wanted(made)
+		if len(got) != 1 || (got[0].Ingress == nil) != tt.open || (len(made.strays) > 0) != tt.stray {
+			t.Errorf("%s: the port is %+v, strays %q, want open %t, stray %t", tt.name, got, made.strays, tt.open, tt.stray)
+		}
+		session, err := p.Begin("default")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if pods := p.TakeOwnership(session).GetPods(); tt.uid != "" && (len(pods) != 1 || pods[0].GetNode() != tt.node) {
+			t.Errorf("%s: the client is told %v", tt.name, pods)
+		}
+	}
+	if again := allow.with(podRules{}); again.Node != "node1" {
+		t.Error("further rules of a pod lose its node")
+	}
+}

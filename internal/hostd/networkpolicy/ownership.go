@@ -58,16 +58,17 @@ func (p *Policies) TakeOwnership(s *Session) *hostdpb.Ownership {
 	if s.ranges && p.tenants[s.Tenant] != nil {
 		told.Ranges = p.rangesOf(s.Tenant)
 	}
-	addresses := map[string][]string{}
+	addresses, nodes := map[string][]string{}, map[string]string{}
 	for _, iface := range slices.Sorted(maps.Keys(p.ports)) {
 		if port := p.ports[iface]; port.tenant == s.Tenant && s.owners[port.podUID] {
+			nodes[port.podUID] = port.node
 			for _, a := range port.addresses {
 				addresses[port.podUID] = append(addresses[port.podUID], a.String())
 			}
 		}
 	}
 	for _, uid := range slices.Sorted(maps.Keys(s.owners)) {
-		told.Pods = append(told.Pods, &hostdpb.AttachedPod{Uid: uid, Addresses: addresses[uid]})
+		told.Pods = append(told.Pods, &hostdpb.AttachedPod{Uid: uid, Addresses: addresses[uid], Node: nodes[uid]})
 	}
 	s.owners, s.ranges = map[string]bool{}, false
 	return told

@@ -8,8 +8,10 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"os"
 	"sync"
 
+	"unnest/internal/hostapi/hostdpb"
 	"unnest/internal/hostapi/policylimit"
 	"unnest/internal/hostd/attachment"
 	"unnest/internal/hostd/statefile"
@@ -26,7 +28,7 @@ type Policies struct {
 	log      *slog.Logger
 
 	openFilter func([]isolation.Port) (Filter, error)
-	write      func(path string, v any) error
+	disk       disk
 
 	mu      sync.Mutex
 	table   Filter                           // nil: no tenant has policies
@@ -38,6 +40,17 @@ type Policies struct {
 
 	// Nodes returns the addresses of a tenant's guests. Nil: none are known.
 	Nodes func(tenant string) []netip.Addr
+	// NodeNames returns a function that returns the node of the guest that has a port, "" if no guest has
+	// it. Nil: they are not known.
+	NodeNames func() func(iface string) string
+}
+
+// disk changes the files.
+type disk struct {
+	write    func(path string, v any) error
+	truncate func(path string, size int64) error
+	rename   func(from, to string) error
+	remove   func(path string) error
 }
 
 // Filter is the packet filter.
@@ -60,7 +73,7 @@ func openFilter(ports []isolation.Port) (Filter, error) {
 // Configure.
 func New(stateDir string, log *slog.Logger) *Policies {
 	return &Policies{
-		stateDir: stateDir, log: log, openFilter: openFilter, write: statefile.Write,
+		stateDir: stateDir, log: log, openFilter: openFilter, disk: disk{statefile.Write, os.Truncate, os.Rename, os.Remove},
 		tenants: map[string]*tenant{}, ports: map[string]podPort{}, spoken: map[string]map[netip.Addr]string{}, inForce: map[string][]isolation.Port{},
 	}
 }
@@ -83,6 +96,22 @@ func (p *Policies) Status(tenant string) *status.Policies {
 	return &status.Policies{Bytes: t.size, Share: policylimit.Share(len(p.tenants)), Refused: t.refused, Unknown: t.unread, Unkept: t.unkept}
 }
 
+// State says whether the network policies of a tenant apply.
+func (p *Policies) State(tenant string) hostdpb.PolicyState {
+	if p == nil {
+		return hostdpb.PolicyState_POLICY_STATE_NONE
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch t := p.tenants[tenant]; {
+	case t == nil:
+		return hostdpb.PolicyState_POLICY_STATE_NONE
+	case t.session == nil || !t.spoken:
+		return hostdpb.PolicyState_POLICY_STATE_NO_CLIENT
+	}
+	return hostdpb.PolicyState_POLICY_STATE_ENFORCED
+}
+
 // Connect filters a port before it is on its bridge.
 func (p *Policies) Connect(iface string, r attachment.Record) error {
 	if p == nil {
@@ -94,7 +123,7 @@ func (p *Policies) Connect(iface string, r attachment.Record) error {
 		return nil // not configured
 	}
 	p.records[iface] = r
-	if !p.assign(iface, r) {
+	if !p.assign(iface, r, p.nodeNames()) {
 		return nil
 	}
 	return p.update(p.ports[iface].tenant)

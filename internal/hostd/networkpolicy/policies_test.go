@@ -105,8 +105,8 @@ func (b *bench) startWith(open func([]isolation.Port) (Filter, error)) {
 	b.Helper()
 	b.policies = New(b.dir, slog.New(slog.NewTextHandler(b.Output(), nil)))
 	b.policies.openFilter = open
-	write := b.policies.write
-	b.policies.write = func(path string, v any) error {
+	write := b.policies.disk.write
+	b.policies.disk.write = func(path string, v any) error {
 		if b.write != nil {
 			return b.write
 		}

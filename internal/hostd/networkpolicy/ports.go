@@ -2,6 +2,7 @@ package networkpolicy
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"net/netip"
 	"reflect"
@@ -45,6 +46,7 @@ func (p *Policies) wanted(t *tenant) (all []isolation.Port) {
 		}
 	}
 	_, t.refused = admit(own, share)
+	t.strays = p.straysOf(t)
 	complete, services, pods := []filtered(nil), newServices(p.serviceAddresses(t.name)), map[string]filtered{}
 	for _, f := range own {
 		pods[f.Interface] = f
@@ -79,6 +81,16 @@ func (p *Policies) wanted(t *tenant) (all []isolation.Port) {
 	slices.SortFunc(all, func(a, b isolation.Port) int {
 		return cmp.Or(cmp.Compare(a.Interface, b.Interface), a.Address.Compare(b.Address))
 	})
+	return all
+}
+
+// straysOf returns the ports of a tenant that are strays, sorted.
+func (p *Policies) straysOf(t *tenant) (all []string) {
+	for _, iface := range slices.Sorted(maps.Keys(p.ports)) {
+		if port := p.ports[iface]; port.tenant == t.name && t.owners.stray(port) {
+			all = append(all, fmt.Sprintf("%s of node %s for a pod of node %s", iface, port.node, t.owners.nodes[port.podUID]))
+		}
+	}
 	return all
 }
 
@@ -195,8 +207,12 @@ func (p *Policies) apply(t *tenant) error {
 	for _, port := range p.inForce[t.name] {
 		was[key{port.Interface, port.Address}] = port
 	}
-	before := t.refused
+	before, strays := t.refused, t.strays
 	wanted := p.wanted(t)
+	if len(t.strays) > 0 && !slices.Equal(strays, t.strays) {
+		p.log.Warn("NICs that guests have asked for in the name of other nodes' pods have no connections: if the guest is that node, name it with the guest's key node",
+			"tenant", t.name, "nics", t.strays)
+	}
 	if !slices.Equal(before, t.refused) {
 		p.log.Warn("policies of namespaces are larger than the tenant's share: their isolated pods have no connections",
 			"tenant", t.name, "namespaces", t.refused, "bytes", t.size, "share", policylimit.Share(len(p.tenants)))

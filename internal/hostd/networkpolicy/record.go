@@ -36,7 +36,7 @@ func (p *Policies) load(t *tenant) map[string]podRules {
 			p.doubt(t, fmt.Errorf("the client has sent nothing since %s was quarantined", path))
 			return pods
 		}
-		if err := p.write(path, pods); err != nil {
+		if err := p.disk.write(path, pods); err != nil {
 			t.unkept = err.Error()
 			p.log.Error("make a record of policies: the next daemon will not know them", "tenant", t.name, "error", err)
 		}
@@ -69,7 +69,7 @@ func (p *Policies) load(t *tenant) map[string]podRules {
 // quarantine moves the record of a tenant aside, whose policies are not known then.
 func (p *Policies) quarantine(t *tenant, cause error) {
 	path := path(p.stateDir, t.name)
-	if err := os.Rename(path, quarantined(path)); err == nil {
+	if err := p.disk.rename(path, quarantined(path)); err == nil {
 		cause = fmt.Errorf("%w; the record is now %s", cause, quarantined(path))
 	}
 	p.doubt(t, cause)
@@ -86,13 +86,17 @@ func (p *Policies) keep(tenant string, pods map[string]podRules) (unkept string,
 	path := path(p.stateDir, tenant)
 	pods = maps.Clone(pods)
 	pods[spokenPod] = podRules{}
-	if err = p.write(path, pods); err == nil {
-		if err := os.Remove(quarantined(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err = p.disk.write(path, pods); err == nil {
+		if err := p.disk.remove(quarantined(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err.Error(), nil // the next daemon finds it
 		}
 		return "", nil
 	}
-	if emptyErr := os.Truncate(path, 0); emptyErr != nil {
+	emptyErr := p.disk.truncate(path, 0)
+	if errors.Is(emptyErr, fs.ErrNotExist) { // it is quarantined, which is the same for the next daemon
+		_, emptyErr = os.Stat(quarantined(path))
+	}
+	if emptyErr != nil {
 		return "", errors.Join(err, emptyErr)
 	}
 	p.log.Error("the policies are in force, but a daemon that starts will close the pods until their client is back: free space on the disk",

@@ -94,7 +94,7 @@ func (p podRules) with(more podRules) podRules {
 		}
 		return &isolation.Direction{Allow: append(a.Allow[:len(a.Allow):len(a.Allow)], b.Allow...)}
 	}
-	return podRules{UID: p.UID, Addresses: p.Addresses, Ingress: join(p.Ingress, more.Ingress), Egress: join(p.Egress, more.Egress)}
+	return podRules{UID: p.UID, Node: p.Node, Addresses: p.Addresses, Ingress: join(p.Ingress, more.Ingress), Egress: join(p.Egress, more.Egress)}
 }
 
 func parsePod(m *hostdpb.PodPolicy) (name string, p podRules, err error) {
@@ -107,6 +107,9 @@ func parsePod(m *hostdpb.PodPolicy) (name string, p podRules, err error) {
 	}
 	if p.UID = m.GetUid(); p.UID != "" && !attachment.IsPodUID(p.UID) {
 		return name, p, grpcstatus.Errorf(codes.InvalidArgument, "pod %s: UID %.80q: want 1 to %d letters, digits and '-'", name, p.UID, attachment.MaxPodUID)
+	}
+	if p.Node = m.GetNode(); len(p.Node) > maxPodName {
+		return name, p, grpcstatus.Errorf(codes.InvalidArgument, "pod %s: node %.80q: want at most %d bytes", name, p.Node, maxPodName)
 	}
 	for _, text := range m.GetAddresses() {
 		a, err := netip.ParseAddr(text)

@@ -17,6 +17,7 @@ type tenant struct {
 	unkept  string   // why the next daemon will not know it
 	refused []string // namespaces whose policies do not fit
 	size    int      // bytes of the others in a transaction
+	strays  []string // NICs attached for a pod that is bound to another node
 	pods    map[string]podRules
 	owners  owners
 	session *Session // of the client; nil: none is connected
@@ -33,6 +34,7 @@ type settings struct {
 // podRules is what the file has of a pod.
 type podRules struct {
 	UID       string               `json:"uid,omitempty"`
+	Node      string               `json:"node,omitempty"` // "": the client does not say
 	Addresses []netip.Addr         `json:"addresses"`
 	Ingress   *isolation.Direction `json:"ingress,omitempty"`
 	Egress    *isolation.Direction `json:"egress,omitempty"`
@@ -43,6 +45,7 @@ type podRules struct {
 type podPort struct {
 	tenant    string
 	podUID    string // as in attachment.Record
+	node      string // of the guest that has it; "": not known
 	addresses []netip.Addr
 	services  []netip.Addr // the pod's service addresses
 	link      []netip.Prefix

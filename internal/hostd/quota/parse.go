@@ -169,6 +169,7 @@ func (f *file) guest(path string, n ast.Node) {
 		"addresses":   yamldoc.Scalars(f.Document, &g.Addresses, parseAddr),
 		"unguarded":   yamldoc.Scalar(f.Document, &g.Unguarded, yamldoc.Bool),
 		"export":      yamldoc.Scalar(f.Document, &g.Export, parseDirectory),
+		"node":        yamldoc.Scalar(f.Document, &g.Node, parseNode),
 		"credentials": yamldoc.Scalar(f.Document, &g.Credentials, parseCredentials),
 	})
 	f.config.Guests = append(f.config.Guests, g)

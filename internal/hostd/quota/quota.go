@@ -178,6 +178,8 @@ type Guest struct {
 	// from its start. Volumes are mounted there if the guest's memory is not shared. The
 	// daemon mounts a read-only file system on it, before the guest starts.
 	Export string `yaml:"export,omitempty"`
+	// Node is the guest's node in the tenant's Kubernetes cluster. Empty: Name.
+	Node string `yaml:"node,omitempty"`
 	// Credentials is CredentialsVMM or empty, which means that the operator enrolls the guest
 	// and copies its credentials.
 	Credentials string `yaml:"credentials,omitempty"`

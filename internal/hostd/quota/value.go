@@ -23,6 +23,9 @@ var (
 	// parseLabel accepts DNS labels in lower case (RFC 1123).
 	parseLabel = word("1 to 63 of a-z, 0-9 and, inside, '-'",
 		regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`).MatchString)
+	// parseNode accepts DNS names in lower case (RFC 1123), as Kubernetes does.
+	parseNode = word("the name of a node, 1 to 253 of a-z, 0-9 and, inside, '-' and '.'",
+		func(n string) bool { return len(n) <= 253 && nodeName.MatchString(n) })
 	// parsePort accepts the IDs of QEMU (id_wellformed in util/id.c).
 	parsePort = word("the ID of a root port, a letter and then letters, digits, '-', '.' and '_'",
 		regexp.MustCompile(`^[a-zA-Z][-._a-zA-Z0-9]*$`).MatchString)
@@ -49,6 +52,8 @@ var (
 	parseRate = yamldoc.Parser("a rate in bit/s such as 1G, 100M or 64K, or 0 for no limit", readRate,
 		func(Rate) bool { return true })
 )
+
+var nodeName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
 
 // isInterface follows the kernel (dev_valid_name in net/core/dev.c).
 func isInterface(name string) bool {

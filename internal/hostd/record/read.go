@@ -65,7 +65,7 @@ func Configured(c quota.Guest, enrolled Guest) Guest {
 		Name: c.Name, Tenant: c.Tenant, Index: c.Index, QMP: c.QMP, Ports: c.Ports, Pool: c.Pool,
 		CertificateSHA256: enrolled.CertificateSHA256, CertificateSerial: enrolled.CertificateSerial, CertificateExpires: enrolled.CertificateExpires,
 		NICs: []BootNIC{{TAP: c.TAP, MAC: c.MAC, Addresses: c.Addresses, DHCP: true}}, Export: c.Export, Unguarded: c.Unguarded,
-		Credentials: c.Credentials,
+		Credentials: c.Credentials, Node: c.Node,
 	}
 	if c.Libvirt != nil {
 		r.Libvirt = &Domain{Socket: c.Libvirt.Socket, Name: c.Libvirt.Domain}

@@ -3,6 +3,7 @@
 package record
 
 import (
+	"cmp"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -53,6 +54,7 @@ type Guest struct {
 	VHostPoll time.Duration `json:"vhost_poll_ns,omitempty"`
 	// Export is the directory that the guest mounts by 9p, for volumes.
 	Export string `json:"export,omitempty"`
+	Node   string `json:"node,omitempty"` // in the tenant's Kubernetes cluster; empty: Name
 	// Credentials is quota.CredentialsVMM if the daemon hands the guest its credentials. In
 	// a record without tenant it says that they end with the guest's entry in the
 	// configuration.
@@ -141,6 +143,9 @@ func (r Guest) TAPPrefix() string { return "u" + strconv.FormatInt(int64(r.Index
 
 // VLANPrefix returns the prefix of the ports of the guest's VLANs.
 func (r Guest) VLANPrefix() string { return "u" + strconv.FormatInt(int64(r.Index), 36) + "v" }
+
+// NodeName returns the guest's node in the tenant's Kubernetes cluster.
+func (r Guest) NodeName() string { return cmp.Or(r.Node, r.Name) }
 
 // MACPrefix returns the prefix of the guest's MACs: locally administered, unicast.
 func (r Guest) MACPrefix() [3]byte {

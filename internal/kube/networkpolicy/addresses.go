@@ -15,9 +15,15 @@ import (
 type Addresses struct {
 	// Attached are the addresses of the pods that have a NIC of their own, by what their NICs may
 	// send from. These count for no other pod.
-	Attached map[types.UID][]netip.Addr
+	Attached map[types.UID]Attached
 	// Pods are where the status of other pods may name addresses, Nodes where that of nodes may.
 	Pods, Nodes []netip.Prefix
+}
+
+// Attached is what a host daemon says of the NICs of a pod.
+type Attached struct {
+	Node      string // of the guest that has the NICs; "": the daemon does not say
+	Addresses []netip.Addr
 }
 
 // belief is what of a pod's status counts.
@@ -29,17 +35,18 @@ type belief struct {
 func newBelief(a Addresses) belief {
 	b := belief{a, map[netip.Addr]bool{}}
 	for _, all := range a.Attached {
-		for _, addr := range all {
+		for _, addr := range all.Addresses {
 			b.held[addr] = true
 		}
 	}
 	return b
 }
 
-// pod returns the addresses of a pod, as iprange.Union returns them.
+// pod returns the addresses of a pod, as iprange.Union returns them. NICs of another node than the
+// pod's are not the pod's: that node lies.
 func (b belief) pod(p *corev1.Pod) []iprange.Range {
-	if all, ok := b.Attached[p.UID]; ok && p.UID != "" {
-		return hosts(all)
+	if a, ok := b.Attached[p.UID]; ok && p.UID != "" && (a.Node == "" || a.Node == p.Spec.NodeName) {
+		return hosts(a.Addresses)
 	}
 	texts := []string{p.Status.PodIP}
 	for _, ip := range p.Status.PodIPs {

@@ -18,7 +18,9 @@ var anywhere = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustPars
 func TestAttackPodStatusAddress(t *testing.T) {
 	range4 := []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}
 	c := grid()
-	c.Addresses = Addresses{Attached: map[types.UID][]netip.Addr{"victim": {netip.MustParseAddr("10.1.0.9")}, "own": {netip.MustParseAddr("10.9.0.5")}}, Pods: range4}
+	c.Addresses = Addresses{Attached: map[types.UID]Attached{
+		"victim": {Addresses: []netip.Addr{netip.MustParseAddr("10.1.0.9")}}, "own": {Addresses: []netip.Addr{netip.MustParseAddr("10.9.0.5")}},
+	}, Pods: range4}
 	status := func(i int, uid types.UID, addresses ...string) {
 		p := c.Pods[i]
 		p.UID, p.Status.PodIP, p.Status.PodIPs = uid, addresses[0], nil
@@ -51,6 +53,25 @@ func TestAttackPodStatusAddress(t *testing.T) {
 	for address, want := range map[string]bool{"203.0.113.1": true, "203.0.113.2": false} {
 		if got := translated(rules, connection{target, true, netip.MustParseAddr(address), Service{tcp, 80, 80}}); got != want {
 			t.Errorf("from node %s: allowed %t, want %t", address, got, want)
+		}
+	}
+}
+
+// A guest that attaches a NIC in the name of another node's pod does not make its address the pod's:
+// peers see the pod where its own node has it.
+func TestAttackPodOfAnotherNode(t *testing.T) {
+	c := grid()
+	c.Addresses.Pods = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}
+	target, peer := c.Pods[0], c.Pods[1]
+	peer.UID, peer.Spec.NodeName, peer.Status = "uid-b", "node2", corev1.PodStatus{PodIP: "10.1.9.2", PodIPs: []corev1.PodIP{{IP: "10.1.9.2"}}}
+	c.Policies = []*networkingv1.NetworkPolicy{ingress(labelled("pod", "a"), in{From: peers{from(labelled("pod", "b"), &metav1.LabelSelector{})}})}
+	for node, want := range map[string]string{"node1": "10.1.9.2", "node2": "10.9.0.9", "": "10.9.0.9"} {
+		c.Addresses.Attached = map[types.UID]Attached{"uid-b": {node, []netip.Addr{netip.MustParseAddr("10.9.0.9")}}}
+		rules := Translate(c).Rules
+		for _, address := range []string{"10.1.9.2", "10.9.0.9"} {
+			if got := translated(rules, connection{target, true, netip.MustParseAddr(address), Service{tcp, 80, 80}}); got != (address == want) {
+				t.Errorf("the NIC is of node %q: from %s allowed %t", node, address, got)
+			}
 		}
 	}
 }

@@ -84,6 +84,7 @@ func (c *client) change() {
 // podState is what the daemon is told of a pod.
 type podState struct {
 	uid       types.UID
+	node      string
 	addresses []netip.Addr
 	rules     networkpolicy.Rules
 }
@@ -117,7 +118,7 @@ func (c *client) serve(ctx context.Context, daemon hostdpb.HostPolicyClient) err
 		}
 	}()
 	sent := map[types.NamespacedName]podState{}
-	c.addresses = networkpolicy.Addresses{Attached: map[types.UID][]netip.Addr{}}
+	c.addresses = networkpolicy.Addresses{Attached: map[types.UID]networkpolicy.Attached{}}
 	if err := c.begin(ctx, answers); err != nil {
 		return err
 	}
@@ -164,7 +165,7 @@ func (c *client) own(o *hostdpb.Ownership) {
 	for _, p := range o.GetPods() {
 		delete(c.addresses.Attached, types.UID(p.GetUid()))
 		if all := parse(p.GetAddresses(), netip.ParseAddr); len(all) > 0 {
-			c.addresses.Attached[types.UID(p.GetUid())] = all
+			c.addresses.Attached[types.UID(p.GetUid())] = networkpolicy.Attached{Node: p.GetNode(), Addresses: all}
 		}
 	}
 	if r := o.GetRanges(); r != nil {
@@ -220,7 +221,7 @@ func (c *client) send(ctx context.Context, stream hostdpb.HostPolicy_ApplyClient
 	var all []*hostdpb.ApplyRequest
 	for name, state := range now {
 		if was, ok := sent[name]; !ok || !reflect.DeepEqual(was, state) {
-			all = append(all, requests(name.String(), state.uid, state.addresses, state.rules)...)
+			all = append(all, requests(name.String(), state)...)
 			sent[name] = state
 		}
 	}
@@ -255,8 +256,8 @@ func (c *client) states(ctx context.Context) map[types.NamespacedName]podState {
 	states := map[types.NamespacedName]podState{}
 	for _, p := range cluster.Pods {
 		name := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
-		if r, ok := t.Rules[name]; ok {
-			states[name] = podState{p.UID, addresses(p), r}
+		if r, ok := t.Rules[name]; ok && p.Spec.NodeName != "" { // one that is not bound has no NIC
+			states[name] = podState{p.UID, p.Spec.NodeName, addresses(p), r}
 		}
 	}
 	return states

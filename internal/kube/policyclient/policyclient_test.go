@@ -25,6 +25,7 @@ const patience = time.Minute
 
 func newPod(name, address string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: name, UID: types.UID("uid-" + name), Labels: map[string]string{"app": name}}}
+	p.Spec.NodeName = "node1"
 	if address != "" {
 		p.Status.PodIP, p.Status.PodIPs = address, []corev1.PodIP{{IP: address}}
 	}

@@ -1,11 +1,9 @@
 package policyclient
 
 import (
-	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"google.golang.org/protobuf/proto"
 
@@ -19,16 +17,17 @@ const (
 )
 
 // requests returns what sets the policy of a pod.
-func requests(name string, uid types.UID, addresses []netip.Addr, r networkpolicy.Rules) (all []*hostdpb.ApplyRequest) {
-	first := &hostdpb.PodPolicy{Pod: name, Uid: string(uid), Ingress: direction(r.Ingress), Egress: direction(r.Egress)}
-	for _, a := range addresses {
+func requests(name string, p podState) (all []*hostdpb.ApplyRequest) {
+	r := p.rules
+	first := &hostdpb.PodPolicy{Pod: name, Uid: string(p.uid), Node: p.node, Ingress: direction(r.Ingress), Egress: direction(r.Egress)}
+	for _, a := range p.addresses {
 		first.Addresses = append(first.Addresses, a.String())
 	}
 	all = []*hostdpb.ApplyRequest{{Pod: first}}
 	message, size := first, proto.Size(first)
 	add := func(rule *hostdpb.PolicyRule, to func(*hostdpb.PodPolicy) *hostdpb.PolicyDirection) {
 		if size += proto.Size(rule) + 8; size > messageSize {
-			message, size = &hostdpb.PodPolicy{Pod: name, Uid: string(uid), Ingress: direction(r.Ingress), Egress: direction(r.Egress)}, proto.Size(rule)
+			message, size = &hostdpb.PodPolicy{Pod: name, Ingress: direction(r.Ingress), Egress: direction(r.Egress)}, proto.Size(rule)
 			all = append(all, &hostdpb.ApplyRequest{More: message})
 		}
 		d := to(message)

@@ -21,10 +21,13 @@ func TestRequests(t *testing.T) {
 		peers = append(peers, iprange.Of(netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 13: byte(i >> 16), 14: byte(i >> 8), 15: byte(i)}), 128)))
 	}
 	tcp := []networkpolicy.Service{{Protocol: corev1.ProtocolTCP, First: 80, Last: 90}}
-	all := requests("web/a", "uid-a", []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")}, networkpolicy.Rules{
+	all := requests("web/a", podState{"uid-a", "node1", []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")}, networkpolicy.Rules{
 		Ingress: &networkpolicy.Direction{Allow: []networkpolicy.Rule{{Peers: peers, Services: tcp}, {Peers: peers[:1]}}},
 		Egress:  &networkpolicy.Direction{Allow: []networkpolicy.Rule{{Peers: peers[:2], Services: []networkpolicy.Service{{Protocol: corev1.ProtocolSCTP}}}}},
-	})
+	}})
+	if p := all[0].GetPod(); p.GetUid() != "uid-a" || p.GetNode() != "node1" {
+		t.Errorf("UID %q, node %q", p.GetUid(), p.GetNode())
+	}
 	if a := all[0].GetPod().GetAddresses(); !cmp.Equal(a, []string{"10.0.0.1", "fd00::1"}) {
 		t.Errorf("addresses are %q", a)
 	}
@@ -34,7 +37,7 @@ func TestRequests(t *testing.T) {
 		if i > 0 {
 			p = r.GetMore()
 		}
-		if size := proto.Size(r); size > 64<<10 || p.GetPod() != "web/a" || p.GetUid() != "uid-a" || p.GetIngress() == nil || p.GetEgress() == nil {
+		if size := proto.Size(r); size > 64<<10 || p.GetPod() != "web/a" || p.GetIngress() == nil || p.GetEgress() == nil {
 			t.Errorf("message %d: %d bytes, pod %q, ingress isolated %t, egress isolated %t", i, size, p.GetPod(), p.GetIngress() != nil, p.GetEgress() != nil)
 		}
 		ingress, egress = append(ingress, p.GetIngress().GetAllow()...), append(egress, p.GetEgress().GetAllow()...)
@@ -55,7 +58,7 @@ func TestRequests(t *testing.T) {
 	if len(egress) != 1 || egress[0].GetServices()[0].GetProtocol() != hostdpb.Protocol_PROTOCOL_SCTP {
 		t.Errorf("egress is %v", egress)
 	}
-	if none := requests("web/b", "", nil, networkpolicy.Rules{}); len(none) != 1 || none[0].GetPod().GetIngress() != nil || none[0].GetPod().GetEgress() != nil {
+	if none := requests("web/b", podState{}); len(none) != 1 || none[0].GetPod().GetIngress() != nil || none[0].GetPod().GetEgress() != nil {
 		t.Errorf("a pod without policy is sent as %v", none)
 	}
 }
