@@ -1,7 +1,7 @@
 // Command unnest-cni is the CNI plugins of Unnest: it runs the plugin by whose name
 // it is called. With the argument renew it renews the guest's certificate, with credentials it
-// installs those that the VMM hands to the guest, and with install the plugins on a Kubernetes
-// node.
+// installs those that the VMM hands to the guest, with install the plugins on a Kubernetes node, and
+// with docker-driver it serves Docker.
 package main
 
 import (
@@ -12,6 +12,7 @@ import (
 	"unnest/internal/cni/credentials"
 	"unnest/internal/cni/hostlo"
 	"unnest/internal/cni/install"
+	"unnest/internal/cni/libnetwork"
 	"unnest/internal/cni/plugin"
 	"unnest/internal/cni/renewal"
 )
@@ -25,6 +26,9 @@ func main() {
 	}
 	if len(os.Args) > 1 && os.Args[1] == install.Verb {
 		os.Exit(install.Main(context.Background(), os.Args[2:], os.Stderr))
+	}
+	if len(os.Args) > 1 && os.Args[1] == libnetwork.Verb {
+		os.Exit(libnetwork.Main(context.Background(), os.Args[2:], os.Stderr))
 	}
 	os.Exit(plugin.Main(os.Args[0], os.Stderr, brfusion.Plugin, hostlo.Plugin))
 }

@@ -69,6 +69,15 @@ func parse(args *skel.CmdArgs) (netconf.Hostlo, error) {
 	return c, plugin.ConfigError(err)
 }
 
+// CheckConfiguration returns an error unless stdin configures a segment.
+func CheckConfiguration(stdin []byte) error {
+	c, err := parse(&skel.CmdArgs{StdinData: stdin})
+	if err == nil {
+		err = plugin.ConfigError(c.CheckKeys())
+	}
+	return err
+}
+
 // nameIn is the endpoint's name in the pod: the requested one, unless an earlier
 // plugin of the chain has made that interface: then name, the configuration's.
 func nameIn(chained bool, name string, args *skel.CmdArgs) string {

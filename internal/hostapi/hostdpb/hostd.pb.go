@@ -1443,8 +1443,11 @@ type StatusResponse struct {
 	SegmentsLimited string      `protobuf:"bytes,12,opt,name=segments_limited,json=segmentsLimited,proto3" json:"segments_limited,omitempty"`
 	Nics            *NICCount   `protobuf:"bytes,13,opt,name=nics,proto3" json:"nics,omitempty"` // unset: the daemon does not count them
 	Policies        PolicyState `protobuf:"varint,14,opt,name=policies,proto3,enum=unnest.hostd.v1.PolicyState" json:"policies,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Of the tenant's ranges, each once: in them AttachNIC chooses addresses. None if the daemon is
+	// too old to say.
+	Subnets       []*Subnet `protobuf:"bytes,15,rep,name=subnets,proto3" json:"subnets,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StatusResponse) Reset() {
@@ -1575,6 +1578,65 @@ func (x *StatusResponse) GetPolicies() PolicyState {
 	return PolicyState_POLICY_STATE_UNSPECIFIED
 }
 
+func (x *StatusResponse) GetSubnets() []*Subnet {
+	if x != nil {
+		return x.Subnets
+	}
+	return nil
+}
+
+type Subnet struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Prefix        string                 `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"`   // ADDRESS/PREFIX-LENGTH
+	Gateway       string                 `protobuf:"bytes,2,opt,name=gateway,proto3" json:"gateway,omitempty"` // empty: none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Subnet) Reset() {
+	*x = Subnet{}
+	mi := &file_hostd_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Subnet) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Subnet) ProtoMessage() {}
+
+func (x *Subnet) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Subnet.ProtoReflect.Descriptor instead.
+func (*Subnet) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *Subnet) GetPrefix() string {
+	if x != nil {
+		return x.Prefix
+	}
+	return ""
+}
+
+func (x *Subnet) GetGateway() string {
+	if x != nil {
+		return x.Gateway
+	}
+	return ""
+}
+
 // NICCount is how many NICs the guest's pods have, and can still get.
 type NICCount struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -1588,7 +1650,7 @@ type NICCount struct {
 
 func (x *NICCount) Reset() {
 	*x = NICCount{}
-	mi := &file_hostd_proto_msgTypes[17]
+	mi := &file_hostd_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1600,7 +1662,7 @@ func (x *NICCount) String() string {
 func (*NICCount) ProtoMessage() {}
 
 func (x *NICCount) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[17]
+	mi := &file_hostd_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1613,7 +1675,7 @@ func (x *NICCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NICCount.ProtoReflect.Descriptor instead.
 func (*NICCount) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{17}
+	return file_hostd_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *NICCount) GetAttached() uint32 {
@@ -1642,7 +1704,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_hostd_proto_msgTypes[18]
+	mi := &file_hostd_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1654,7 +1716,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[18]
+	mi := &file_hostd_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1667,7 +1729,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{18}
+	return file_hostd_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RenewRequest) GetCertificateRequest() []byte {
@@ -1686,7 +1748,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_hostd_proto_msgTypes[19]
+	mi := &file_hostd_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1698,7 +1760,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[19]
+	mi := &file_hostd_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1711,7 +1773,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{19}
+	return file_hostd_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RenewResponse) GetCertificate() []byte {
@@ -1735,7 +1797,7 @@ type SegmentSpec struct {
 
 func (x *SegmentSpec) Reset() {
 	*x = SegmentSpec{}
-	mi := &file_hostd_proto_msgTypes[20]
+	mi := &file_hostd_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1747,7 +1809,7 @@ func (x *SegmentSpec) String() string {
 func (*SegmentSpec) ProtoMessage() {}
 
 func (x *SegmentSpec) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[20]
+	mi := &file_hostd_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1760,7 +1822,7 @@ func (x *SegmentSpec) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SegmentSpec.ProtoReflect.Descriptor instead.
 func (*SegmentSpec) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{20}
+	return file_hostd_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SegmentSpec) GetPod() string {
@@ -1807,7 +1869,7 @@ type CreateSegmentRequest struct {
 
 func (x *CreateSegmentRequest) Reset() {
 	*x = CreateSegmentRequest{}
-	mi := &file_hostd_proto_msgTypes[21]
+	mi := &file_hostd_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1819,7 +1881,7 @@ func (x *CreateSegmentRequest) String() string {
 func (*CreateSegmentRequest) ProtoMessage() {}
 
 func (x *CreateSegmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[21]
+	mi := &file_hostd_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1832,7 +1894,7 @@ func (x *CreateSegmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSegmentRequest.ProtoReflect.Descriptor instead.
 func (*CreateSegmentRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{21}
+	return file_hostd_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CreateSegmentRequest) GetSegment() *SegmentSpec {
@@ -1852,7 +1914,7 @@ type CreateSegmentResponse struct {
 
 func (x *CreateSegmentResponse) Reset() {
 	*x = CreateSegmentResponse{}
-	mi := &file_hostd_proto_msgTypes[22]
+	mi := &file_hostd_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1864,7 +1926,7 @@ func (x *CreateSegmentResponse) String() string {
 func (*CreateSegmentResponse) ProtoMessage() {}
 
 func (x *CreateSegmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[22]
+	mi := &file_hostd_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1877,7 +1939,7 @@ func (x *CreateSegmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateSegmentResponse.ProtoReflect.Descriptor instead.
 func (*CreateSegmentResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{22}
+	return file_hostd_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CreateSegmentResponse) GetSegment() *Segment {
@@ -1905,7 +1967,7 @@ type JoinSegmentRequest struct {
 
 func (x *JoinSegmentRequest) Reset() {
 	*x = JoinSegmentRequest{}
-	mi := &file_hostd_proto_msgTypes[23]
+	mi := &file_hostd_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1917,7 +1979,7 @@ func (x *JoinSegmentRequest) String() string {
 func (*JoinSegmentRequest) ProtoMessage() {}
 
 func (x *JoinSegmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[23]
+	mi := &file_hostd_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1930,7 +1992,7 @@ func (x *JoinSegmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinSegmentRequest.ProtoReflect.Descriptor instead.
 func (*JoinSegmentRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{23}
+	return file_hostd_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *JoinSegmentRequest) GetSegment() *SegmentSpec {
@@ -1963,7 +2025,7 @@ type JoinSegmentResponse struct {
 
 func (x *JoinSegmentResponse) Reset() {
 	*x = JoinSegmentResponse{}
-	mi := &file_hostd_proto_msgTypes[24]
+	mi := &file_hostd_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1975,7 +2037,7 @@ func (x *JoinSegmentResponse) String() string {
 func (*JoinSegmentResponse) ProtoMessage() {}
 
 func (x *JoinSegmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[24]
+	mi := &file_hostd_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1988,7 +2050,7 @@ func (x *JoinSegmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinSegmentResponse.ProtoReflect.Descriptor instead.
 func (*JoinSegmentResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{24}
+	return file_hostd_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *JoinSegmentResponse) GetEndpoint() *Endpoint {
@@ -2028,7 +2090,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_hostd_proto_msgTypes[25]
+	mi := &file_hostd_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2040,7 +2102,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[25]
+	mi := &file_hostd_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2053,7 +2115,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{25}
+	return file_hostd_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Endpoint) GetContainerId() string {
@@ -2171,7 +2233,7 @@ type LeaveSegmentRequest struct {
 
 func (x *LeaveSegmentRequest) Reset() {
 	*x = LeaveSegmentRequest{}
-	mi := &file_hostd_proto_msgTypes[26]
+	mi := &file_hostd_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2183,7 +2245,7 @@ func (x *LeaveSegmentRequest) String() string {
 func (*LeaveSegmentRequest) ProtoMessage() {}
 
 func (x *LeaveSegmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[26]
+	mi := &file_hostd_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2196,7 +2258,7 @@ func (x *LeaveSegmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveSegmentRequest.ProtoReflect.Descriptor instead.
 func (*LeaveSegmentRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{26}
+	return file_hostd_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *LeaveSegmentRequest) GetContainerId() string {
@@ -2221,7 +2283,7 @@ type LeaveSegmentResponse struct {
 
 func (x *LeaveSegmentResponse) Reset() {
 	*x = LeaveSegmentResponse{}
-	mi := &file_hostd_proto_msgTypes[27]
+	mi := &file_hostd_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2233,7 +2295,7 @@ func (x *LeaveSegmentResponse) String() string {
 func (*LeaveSegmentResponse) ProtoMessage() {}
 
 func (x *LeaveSegmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[27]
+	mi := &file_hostd_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2246,7 +2308,7 @@ func (x *LeaveSegmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveSegmentResponse.ProtoReflect.Descriptor instead.
 func (*LeaveSegmentResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{27}
+	return file_hostd_proto_rawDescGZIP(), []int{28}
 }
 
 type SegmentStatusRequest struct {
@@ -2259,7 +2321,7 @@ type SegmentStatusRequest struct {
 
 func (x *SegmentStatusRequest) Reset() {
 	*x = SegmentStatusRequest{}
-	mi := &file_hostd_proto_msgTypes[28]
+	mi := &file_hostd_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2271,7 +2333,7 @@ func (x *SegmentStatusRequest) String() string {
 func (*SegmentStatusRequest) ProtoMessage() {}
 
 func (x *SegmentStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[28]
+	mi := &file_hostd_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2284,7 +2346,7 @@ func (x *SegmentStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SegmentStatusRequest.ProtoReflect.Descriptor instead.
 func (*SegmentStatusRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{28}
+	return file_hostd_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SegmentStatusRequest) GetPod() string {
@@ -2310,7 +2372,7 @@ type SegmentStatusResponse struct {
 
 func (x *SegmentStatusResponse) Reset() {
 	*x = SegmentStatusResponse{}
-	mi := &file_hostd_proto_msgTypes[29]
+	mi := &file_hostd_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2322,7 +2384,7 @@ func (x *SegmentStatusResponse) String() string {
 func (*SegmentStatusResponse) ProtoMessage() {}
 
 func (x *SegmentStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[29]
+	mi := &file_hostd_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2335,7 +2397,7 @@ func (x *SegmentStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SegmentStatusResponse.ProtoReflect.Descriptor instead.
 func (*SegmentStatusResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{29}
+	return file_hostd_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SegmentStatusResponse) GetSegment() *Segment {
@@ -2359,7 +2421,7 @@ type Segment struct {
 
 func (x *Segment) Reset() {
 	*x = Segment{}
-	mi := &file_hostd_proto_msgTypes[30]
+	mi := &file_hostd_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2371,7 +2433,7 @@ func (x *Segment) String() string {
 func (*Segment) ProtoMessage() {}
 
 func (x *Segment) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[30]
+	mi := &file_hostd_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2384,7 +2446,7 @@ func (x *Segment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Segment.ProtoReflect.Descriptor instead.
 func (*Segment) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{30}
+	return file_hostd_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Segment) GetPod() string {
@@ -2445,7 +2507,7 @@ type Fraction struct {
 
 func (x *Fraction) Reset() {
 	*x = Fraction{}
-	mi := &file_hostd_proto_msgTypes[31]
+	mi := &file_hostd_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2457,7 +2519,7 @@ func (x *Fraction) String() string {
 func (*Fraction) ProtoMessage() {}
 
 func (x *Fraction) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[31]
+	mi := &file_hostd_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2470,7 +2532,7 @@ func (x *Fraction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fraction.ProtoReflect.Descriptor instead.
 func (*Fraction) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{31}
+	return file_hostd_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Fraction) GetFraction() uint32 {
@@ -2533,7 +2595,7 @@ type AttachVolumeRequest struct {
 
 func (x *AttachVolumeRequest) Reset() {
 	*x = AttachVolumeRequest{}
-	mi := &file_hostd_proto_msgTypes[32]
+	mi := &file_hostd_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2545,7 +2607,7 @@ func (x *AttachVolumeRequest) String() string {
 func (*AttachVolumeRequest) ProtoMessage() {}
 
 func (x *AttachVolumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[32]
+	mi := &file_hostd_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2558,7 +2620,7 @@ func (x *AttachVolumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachVolumeRequest.ProtoReflect.Descriptor instead.
 func (*AttachVolumeRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{32}
+	return file_hostd_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AttachVolumeRequest) GetPod() string {
@@ -2591,7 +2653,7 @@ type AttachVolumeResponse struct {
 
 func (x *AttachVolumeResponse) Reset() {
 	*x = AttachVolumeResponse{}
-	mi := &file_hostd_proto_msgTypes[33]
+	mi := &file_hostd_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2603,7 +2665,7 @@ func (x *AttachVolumeResponse) String() string {
 func (*AttachVolumeResponse) ProtoMessage() {}
 
 func (x *AttachVolumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[33]
+	mi := &file_hostd_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2616,7 +2678,7 @@ func (x *AttachVolumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachVolumeResponse.ProtoReflect.Descriptor instead.
 func (*AttachVolumeResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{33}
+	return file_hostd_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AttachVolumeResponse) GetVolume() *Volume {
@@ -2641,7 +2703,7 @@ type Volume struct {
 
 func (x *Volume) Reset() {
 	*x = Volume{}
-	mi := &file_hostd_proto_msgTypes[34]
+	mi := &file_hostd_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2653,7 +2715,7 @@ func (x *Volume) String() string {
 func (*Volume) ProtoMessage() {}
 
 func (x *Volume) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[34]
+	mi := &file_hostd_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2666,7 +2728,7 @@ func (x *Volume) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Volume.ProtoReflect.Descriptor instead.
 func (*Volume) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{34}
+	return file_hostd_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Volume) GetPod() string {
@@ -2721,7 +2783,7 @@ type DetachVolumeRequest struct {
 
 func (x *DetachVolumeRequest) Reset() {
 	*x = DetachVolumeRequest{}
-	mi := &file_hostd_proto_msgTypes[35]
+	mi := &file_hostd_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2733,7 +2795,7 @@ func (x *DetachVolumeRequest) String() string {
 func (*DetachVolumeRequest) ProtoMessage() {}
 
 func (x *DetachVolumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[35]
+	mi := &file_hostd_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2746,7 +2808,7 @@ func (x *DetachVolumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachVolumeRequest.ProtoReflect.Descriptor instead.
 func (*DetachVolumeRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{35}
+	return file_hostd_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DetachVolumeRequest) GetPod() string {
@@ -2771,7 +2833,7 @@ type DetachVolumeResponse struct {
 
 func (x *DetachVolumeResponse) Reset() {
 	*x = DetachVolumeResponse{}
-	mi := &file_hostd_proto_msgTypes[36]
+	mi := &file_hostd_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2783,7 +2845,7 @@ func (x *DetachVolumeResponse) String() string {
 func (*DetachVolumeResponse) ProtoMessage() {}
 
 func (x *DetachVolumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[36]
+	mi := &file_hostd_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2796,7 +2858,7 @@ func (x *DetachVolumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachVolumeResponse.ProtoReflect.Descriptor instead.
 func (*DetachVolumeResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{36}
+	return file_hostd_proto_rawDescGZIP(), []int{37}
 }
 
 type AttachSharedMemoryRequest struct {
@@ -2811,7 +2873,7 @@ type AttachSharedMemoryRequest struct {
 
 func (x *AttachSharedMemoryRequest) Reset() {
 	*x = AttachSharedMemoryRequest{}
-	mi := &file_hostd_proto_msgTypes[37]
+	mi := &file_hostd_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2823,7 +2885,7 @@ func (x *AttachSharedMemoryRequest) String() string {
 func (*AttachSharedMemoryRequest) ProtoMessage() {}
 
 func (x *AttachSharedMemoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[37]
+	mi := &file_hostd_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2836,7 +2898,7 @@ func (x *AttachSharedMemoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachSharedMemoryRequest.ProtoReflect.Descriptor instead.
 func (*AttachSharedMemoryRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{37}
+	return file_hostd_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *AttachSharedMemoryRequest) GetPod() string {
@@ -2876,7 +2938,7 @@ type AttachSharedMemoryResponse struct {
 
 func (x *AttachSharedMemoryResponse) Reset() {
 	*x = AttachSharedMemoryResponse{}
-	mi := &file_hostd_proto_msgTypes[38]
+	mi := &file_hostd_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2888,7 +2950,7 @@ func (x *AttachSharedMemoryResponse) String() string {
 func (*AttachSharedMemoryResponse) ProtoMessage() {}
 
 func (x *AttachSharedMemoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[38]
+	mi := &file_hostd_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2901,7 +2963,7 @@ func (x *AttachSharedMemoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachSharedMemoryResponse.ProtoReflect.Descriptor instead.
 func (*AttachSharedMemoryResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{38}
+	return file_hostd_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *AttachSharedMemoryResponse) GetMemory() *SharedMemory {
@@ -2926,7 +2988,7 @@ type SharedMemory struct {
 
 func (x *SharedMemory) Reset() {
 	*x = SharedMemory{}
-	mi := &file_hostd_proto_msgTypes[39]
+	mi := &file_hostd_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2938,7 +3000,7 @@ func (x *SharedMemory) String() string {
 func (*SharedMemory) ProtoMessage() {}
 
 func (x *SharedMemory) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[39]
+	mi := &file_hostd_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2951,7 +3013,7 @@ func (x *SharedMemory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SharedMemory.ProtoReflect.Descriptor instead.
 func (*SharedMemory) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{39}
+	return file_hostd_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SharedMemory) GetPod() string {
@@ -2992,7 +3054,7 @@ type DetachSharedMemoryRequest struct {
 
 func (x *DetachSharedMemoryRequest) Reset() {
 	*x = DetachSharedMemoryRequest{}
-	mi := &file_hostd_proto_msgTypes[40]
+	mi := &file_hostd_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3004,7 +3066,7 @@ func (x *DetachSharedMemoryRequest) String() string {
 func (*DetachSharedMemoryRequest) ProtoMessage() {}
 
 func (x *DetachSharedMemoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[40]
+	mi := &file_hostd_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3017,7 +3079,7 @@ func (x *DetachSharedMemoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachSharedMemoryRequest.ProtoReflect.Descriptor instead.
 func (*DetachSharedMemoryRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{40}
+	return file_hostd_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DetachSharedMemoryRequest) GetPod() string {
@@ -3042,7 +3104,7 @@ type DetachSharedMemoryResponse struct {
 
 func (x *DetachSharedMemoryResponse) Reset() {
 	*x = DetachSharedMemoryResponse{}
-	mi := &file_hostd_proto_msgTypes[41]
+	mi := &file_hostd_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3054,7 +3116,7 @@ func (x *DetachSharedMemoryResponse) String() string {
 func (*DetachSharedMemoryResponse) ProtoMessage() {}
 
 func (x *DetachSharedMemoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[41]
+	mi := &file_hostd_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3067,7 +3129,7 @@ func (x *DetachSharedMemoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachSharedMemoryResponse.ProtoReflect.Descriptor instead.
 func (*DetachSharedMemoryResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{41}
+	return file_hostd_proto_rawDescGZIP(), []int{42}
 }
 
 // ApplyRequest has one of its fields. A message has at most 64 KiB.
@@ -3083,7 +3145,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_hostd_proto_msgTypes[42]
+	mi := &file_hostd_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3095,7 +3157,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[42]
+	mi := &file_hostd_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3108,7 +3170,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{42}
+	return file_hostd_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ApplyRequest) GetPod() *PodPolicy {
@@ -3159,7 +3221,7 @@ type PodPolicy struct {
 
 func (x *PodPolicy) Reset() {
 	*x = PodPolicy{}
-	mi := &file_hostd_proto_msgTypes[43]
+	mi := &file_hostd_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3171,7 +3233,7 @@ func (x *PodPolicy) String() string {
 func (*PodPolicy) ProtoMessage() {}
 
 func (x *PodPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[43]
+	mi := &file_hostd_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3184,7 +3246,7 @@ func (x *PodPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodPolicy.ProtoReflect.Descriptor instead.
 func (*PodPolicy) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{43}
+	return file_hostd_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *PodPolicy) GetPod() string {
@@ -3239,7 +3301,7 @@ type PolicyDirection struct {
 
 func (x *PolicyDirection) Reset() {
 	*x = PolicyDirection{}
-	mi := &file_hostd_proto_msgTypes[44]
+	mi := &file_hostd_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3251,7 +3313,7 @@ func (x *PolicyDirection) String() string {
 func (*PolicyDirection) ProtoMessage() {}
 
 func (x *PolicyDirection) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[44]
+	mi := &file_hostd_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3264,7 +3326,7 @@ func (x *PolicyDirection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyDirection.ProtoReflect.Descriptor instead.
 func (*PolicyDirection) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{44}
+	return file_hostd_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *PolicyDirection) GetAllow() []*PolicyRule {
@@ -3284,7 +3346,7 @@ type PolicyRule struct {
 
 func (x *PolicyRule) Reset() {
 	*x = PolicyRule{}
-	mi := &file_hostd_proto_msgTypes[45]
+	mi := &file_hostd_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3296,7 +3358,7 @@ func (x *PolicyRule) String() string {
 func (*PolicyRule) ProtoMessage() {}
 
 func (x *PolicyRule) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[45]
+	mi := &file_hostd_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3309,7 +3371,7 @@ func (x *PolicyRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyRule.ProtoReflect.Descriptor instead.
 func (*PolicyRule) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{45}
+	return file_hostd_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *PolicyRule) GetPeers() []string {
@@ -3338,7 +3400,7 @@ type PolicyService struct {
 
 func (x *PolicyService) Reset() {
 	*x = PolicyService{}
-	mi := &file_hostd_proto_msgTypes[46]
+	mi := &file_hostd_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3350,7 +3412,7 @@ func (x *PolicyService) String() string {
 func (*PolicyService) ProtoMessage() {}
 
 func (x *PolicyService) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[46]
+	mi := &file_hostd_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3363,7 +3425,7 @@ func (x *PolicyService) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyService.ProtoReflect.Descriptor instead.
 func (*PolicyService) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{46}
+	return file_hostd_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *PolicyService) GetProtocol() Protocol {
@@ -3406,7 +3468,7 @@ type ApplyResponse struct {
 
 func (x *ApplyResponse) Reset() {
 	*x = ApplyResponse{}
-	mi := &file_hostd_proto_msgTypes[47]
+	mi := &file_hostd_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3418,7 +3480,7 @@ func (x *ApplyResponse) String() string {
 func (*ApplyResponse) ProtoMessage() {}
 
 func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[47]
+	mi := &file_hostd_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3431,7 +3493,7 @@ func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResponse.ProtoReflect.Descriptor instead.
 func (*ApplyResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{47}
+	return file_hostd_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ApplyResponse) GetPods() uint32 {
@@ -3482,7 +3544,7 @@ type Ownership struct {
 
 func (x *Ownership) Reset() {
 	*x = Ownership{}
-	mi := &file_hostd_proto_msgTypes[48]
+	mi := &file_hostd_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3494,7 +3556,7 @@ func (x *Ownership) String() string {
 func (*Ownership) ProtoMessage() {}
 
 func (x *Ownership) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[48]
+	mi := &file_hostd_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3507,7 +3569,7 @@ func (x *Ownership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ownership.ProtoReflect.Descriptor instead.
 func (*Ownership) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{48}
+	return file_hostd_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Ownership) GetPods() []*AttachedPod {
@@ -3536,7 +3598,7 @@ type AttachedPod struct {
 
 func (x *AttachedPod) Reset() {
 	*x = AttachedPod{}
-	mi := &file_hostd_proto_msgTypes[49]
+	mi := &file_hostd_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3548,7 +3610,7 @@ func (x *AttachedPod) String() string {
 func (*AttachedPod) ProtoMessage() {}
 
 func (x *AttachedPod) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[49]
+	mi := &file_hostd_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3561,7 +3623,7 @@ func (x *AttachedPod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachedPod.ProtoReflect.Descriptor instead.
 func (*AttachedPod) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{49}
+	return file_hostd_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *AttachedPod) GetUid() string {
@@ -3597,7 +3659,7 @@ type AddressRanges struct {
 
 func (x *AddressRanges) Reset() {
 	*x = AddressRanges{}
-	mi := &file_hostd_proto_msgTypes[50]
+	mi := &file_hostd_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3609,7 +3671,7 @@ func (x *AddressRanges) String() string {
 func (*AddressRanges) ProtoMessage() {}
 
 func (x *AddressRanges) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[50]
+	mi := &file_hostd_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3622,7 +3684,7 @@ func (x *AddressRanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddressRanges.ProtoReflect.Descriptor instead.
 func (*AddressRanges) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{50}
+	return file_hostd_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *AddressRanges) GetPods() []string {
@@ -3720,7 +3782,7 @@ const file_hostd_proto_rawDesc = "" +
 	"GCResponse\x125\n" +
 	"\aremoved\x18\x01 \x03(\v2\x1b.unnest.hostd.v1.AttachmentR\aremoved\"+\n" +
 	"\rStatusRequest\x12\x1a\n" +
-	"\ballocate\x18\x01 \x01(\bR\ballocate\"\x87\x04\n" +
+	"\ballocate\x18\x01 \x01(\bR\ballocate\"\xba\x04\n" +
 	"\x0eStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x14\n" +
 	"\x05guest\x18\x02 \x01(\tR\x05guest\x12\x1d\n" +
@@ -3739,7 +3801,11 @@ const file_hostd_proto_rawDesc = "" +
 	"\rsegment_modes\x18\v \x03(\x0e2\x1c.unnest.hostd.v1.SegmentModeR\fsegmentModes\x12)\n" +
 	"\x10segments_limited\x18\f \x01(\tR\x0fsegmentsLimited\x12-\n" +
 	"\x04nics\x18\r \x01(\v2\x19.unnest.hostd.v1.NICCountR\x04nics\x128\n" +
-	"\bpolicies\x18\x0e \x01(\x0e2\x1c.unnest.hostd.v1.PolicyStateR\bpolicies\":\n" +
+	"\bpolicies\x18\x0e \x01(\x0e2\x1c.unnest.hostd.v1.PolicyStateR\bpolicies\x121\n" +
+	"\asubnets\x18\x0f \x03(\v2\x17.unnest.hostd.v1.SubnetR\asubnets\":\n" +
+	"\x06Subnet\x12\x16\n" +
+	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x18\n" +
+	"\agateway\x18\x02 \x01(\tR\agateway\":\n" +
 	"\bNICCount\x12\x1a\n" +
 	"\battached\x18\x01 \x01(\rR\battached\x12\x12\n" +
 	"\x04free\x18\x02 \x01(\rR\x04free\"?\n" +
@@ -3953,7 +4019,7 @@ func file_hostd_proto_rawDescGZIP() []byte {
 }
 
 var file_hostd_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_hostd_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
+var file_hostd_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
 var file_hostd_proto_goTypes = []any{
 	(Mode)(0),                          // 0: unnest.hostd.v1.Mode
 	(NICState)(0),                      // 1: unnest.hostd.v1.NICState
@@ -3979,40 +4045,41 @@ var file_hostd_proto_goTypes = []any{
 	(*GCResponse)(nil),                 // 21: unnest.hostd.v1.GCResponse
 	(*StatusRequest)(nil),              // 22: unnest.hostd.v1.StatusRequest
 	(*StatusResponse)(nil),             // 23: unnest.hostd.v1.StatusResponse
-	(*NICCount)(nil),                   // 24: unnest.hostd.v1.NICCount
-	(*RenewRequest)(nil),               // 25: unnest.hostd.v1.RenewRequest
-	(*RenewResponse)(nil),              // 26: unnest.hostd.v1.RenewResponse
-	(*SegmentSpec)(nil),                // 27: unnest.hostd.v1.SegmentSpec
-	(*CreateSegmentRequest)(nil),       // 28: unnest.hostd.v1.CreateSegmentRequest
-	(*CreateSegmentResponse)(nil),      // 29: unnest.hostd.v1.CreateSegmentResponse
-	(*JoinSegmentRequest)(nil),         // 30: unnest.hostd.v1.JoinSegmentRequest
-	(*JoinSegmentResponse)(nil),        // 31: unnest.hostd.v1.JoinSegmentResponse
-	(*Endpoint)(nil),                   // 32: unnest.hostd.v1.Endpoint
-	(*LeaveSegmentRequest)(nil),        // 33: unnest.hostd.v1.LeaveSegmentRequest
-	(*LeaveSegmentResponse)(nil),       // 34: unnest.hostd.v1.LeaveSegmentResponse
-	(*SegmentStatusRequest)(nil),       // 35: unnest.hostd.v1.SegmentStatusRequest
-	(*SegmentStatusResponse)(nil),      // 36: unnest.hostd.v1.SegmentStatusResponse
-	(*Segment)(nil),                    // 37: unnest.hostd.v1.Segment
-	(*Fraction)(nil),                   // 38: unnest.hostd.v1.Fraction
-	(*AttachVolumeRequest)(nil),        // 39: unnest.hostd.v1.AttachVolumeRequest
-	(*AttachVolumeResponse)(nil),       // 40: unnest.hostd.v1.AttachVolumeResponse
-	(*Volume)(nil),                     // 41: unnest.hostd.v1.Volume
-	(*DetachVolumeRequest)(nil),        // 42: unnest.hostd.v1.DetachVolumeRequest
-	(*DetachVolumeResponse)(nil),       // 43: unnest.hostd.v1.DetachVolumeResponse
-	(*AttachSharedMemoryRequest)(nil),  // 44: unnest.hostd.v1.AttachSharedMemoryRequest
-	(*AttachSharedMemoryResponse)(nil), // 45: unnest.hostd.v1.AttachSharedMemoryResponse
-	(*SharedMemory)(nil),               // 46: unnest.hostd.v1.SharedMemory
-	(*DetachSharedMemoryRequest)(nil),  // 47: unnest.hostd.v1.DetachSharedMemoryRequest
-	(*DetachSharedMemoryResponse)(nil), // 48: unnest.hostd.v1.DetachSharedMemoryResponse
-	(*ApplyRequest)(nil),               // 49: unnest.hostd.v1.ApplyRequest
-	(*PodPolicy)(nil),                  // 50: unnest.hostd.v1.PodPolicy
-	(*PolicyDirection)(nil),            // 51: unnest.hostd.v1.PolicyDirection
-	(*PolicyRule)(nil),                 // 52: unnest.hostd.v1.PolicyRule
-	(*PolicyService)(nil),              // 53: unnest.hostd.v1.PolicyService
-	(*ApplyResponse)(nil),              // 54: unnest.hostd.v1.ApplyResponse
-	(*Ownership)(nil),                  // 55: unnest.hostd.v1.Ownership
-	(*AttachedPod)(nil),                // 56: unnest.hostd.v1.AttachedPod
-	(*AddressRanges)(nil),              // 57: unnest.hostd.v1.AddressRanges
+	(*Subnet)(nil),                     // 24: unnest.hostd.v1.Subnet
+	(*NICCount)(nil),                   // 25: unnest.hostd.v1.NICCount
+	(*RenewRequest)(nil),               // 26: unnest.hostd.v1.RenewRequest
+	(*RenewResponse)(nil),              // 27: unnest.hostd.v1.RenewResponse
+	(*SegmentSpec)(nil),                // 28: unnest.hostd.v1.SegmentSpec
+	(*CreateSegmentRequest)(nil),       // 29: unnest.hostd.v1.CreateSegmentRequest
+	(*CreateSegmentResponse)(nil),      // 30: unnest.hostd.v1.CreateSegmentResponse
+	(*JoinSegmentRequest)(nil),         // 31: unnest.hostd.v1.JoinSegmentRequest
+	(*JoinSegmentResponse)(nil),        // 32: unnest.hostd.v1.JoinSegmentResponse
+	(*Endpoint)(nil),                   // 33: unnest.hostd.v1.Endpoint
+	(*LeaveSegmentRequest)(nil),        // 34: unnest.hostd.v1.LeaveSegmentRequest
+	(*LeaveSegmentResponse)(nil),       // 35: unnest.hostd.v1.LeaveSegmentResponse
+	(*SegmentStatusRequest)(nil),       // 36: unnest.hostd.v1.SegmentStatusRequest
+	(*SegmentStatusResponse)(nil),      // 37: unnest.hostd.v1.SegmentStatusResponse
+	(*Segment)(nil),                    // 38: unnest.hostd.v1.Segment
+	(*Fraction)(nil),                   // 39: unnest.hostd.v1.Fraction
+	(*AttachVolumeRequest)(nil),        // 40: unnest.hostd.v1.AttachVolumeRequest
+	(*AttachVolumeResponse)(nil),       // 41: unnest.hostd.v1.AttachVolumeResponse
+	(*Volume)(nil),                     // 42: unnest.hostd.v1.Volume
+	(*DetachVolumeRequest)(nil),        // 43: unnest.hostd.v1.DetachVolumeRequest
+	(*DetachVolumeResponse)(nil),       // 44: unnest.hostd.v1.DetachVolumeResponse
+	(*AttachSharedMemoryRequest)(nil),  // 45: unnest.hostd.v1.AttachSharedMemoryRequest
+	(*AttachSharedMemoryResponse)(nil), // 46: unnest.hostd.v1.AttachSharedMemoryResponse
+	(*SharedMemory)(nil),               // 47: unnest.hostd.v1.SharedMemory
+	(*DetachSharedMemoryRequest)(nil),  // 48: unnest.hostd.v1.DetachSharedMemoryRequest
+	(*DetachSharedMemoryResponse)(nil), // 49: unnest.hostd.v1.DetachSharedMemoryResponse
+	(*ApplyRequest)(nil),               // 50: unnest.hostd.v1.ApplyRequest
+	(*PodPolicy)(nil),                  // 51: unnest.hostd.v1.PodPolicy
+	(*PolicyDirection)(nil),            // 52: unnest.hostd.v1.PolicyDirection
+	(*PolicyRule)(nil),                 // 53: unnest.hostd.v1.PolicyRule
+	(*PolicyService)(nil),              // 54: unnest.hostd.v1.PolicyService
+	(*ApplyResponse)(nil),              // 55: unnest.hostd.v1.ApplyResponse
+	(*Ownership)(nil),                  // 56: unnest.hostd.v1.Ownership
+	(*AttachedPod)(nil),                // 57: unnest.hostd.v1.AttachedPod
+	(*AddressRanges)(nil),              // 58: unnest.hostd.v1.AddressRanges
 }
 var file_hostd_proto_depIdxs = []int32{
 	0,  // 0: unnest.hostd.v1.AttachNICRequest.mode:type_name -> unnest.hostd.v1.Mode
@@ -4024,73 +4091,74 @@ var file_hostd_proto_depIdxs = []int32{
 	0,  // 6: unnest.hostd.v1.NIC.mode:type_name -> unnest.hostd.v1.Mode
 	12, // 7: unnest.hostd.v1.ListNICsResponse.nics:type_name -> unnest.hostd.v1.NIC
 	12, // 8: unnest.hostd.v1.CheckResponse.nic:type_name -> unnest.hostd.v1.NIC
-	32, // 9: unnest.hostd.v1.CheckResponse.endpoint:type_name -> unnest.hostd.v1.Endpoint
+	33, // 9: unnest.hostd.v1.CheckResponse.endpoint:type_name -> unnest.hostd.v1.Endpoint
 	20, // 10: unnest.hostd.v1.GCRequest.valid:type_name -> unnest.hostd.v1.Attachment
 	20, // 11: unnest.hostd.v1.GCResponse.removed:type_name -> unnest.hostd.v1.Attachment
 	3,  // 12: unnest.hostd.v1.StatusResponse.segment_modes:type_name -> unnest.hostd.v1.SegmentMode
-	24, // 13: unnest.hostd.v1.StatusResponse.nics:type_name -> unnest.hostd.v1.NICCount
+	25, // 13: unnest.hostd.v1.StatusResponse.nics:type_name -> unnest.hostd.v1.NICCount
 	2,  // 14: unnest.hostd.v1.StatusResponse.policies:type_name -> unnest.hostd.v1.PolicyState
-	3,  // 15: unnest.hostd.v1.SegmentSpec.mode:type_name -> unnest.hostd.v1.SegmentMode
-	4,  // 16: unnest.hostd.v1.SegmentSpec.span:type_name -> unnest.hostd.v1.SegmentSpan
-	27, // 17: unnest.hostd.v1.CreateSegmentRequest.segment:type_name -> unnest.hostd.v1.SegmentSpec
-	37, // 18: unnest.hostd.v1.CreateSegmentResponse.segment:type_name -> unnest.hostd.v1.Segment
-	27, // 19: unnest.hostd.v1.JoinSegmentRequest.segment:type_name -> unnest.hostd.v1.SegmentSpec
-	32, // 20: unnest.hostd.v1.JoinSegmentResponse.endpoint:type_name -> unnest.hostd.v1.Endpoint
-	1,  // 21: unnest.hostd.v1.Endpoint.state:type_name -> unnest.hostd.v1.NICState
-	3,  // 22: unnest.hostd.v1.Endpoint.mode:type_name -> unnest.hostd.v1.SegmentMode
-	37, // 23: unnest.hostd.v1.SegmentStatusResponse.segment:type_name -> unnest.hostd.v1.Segment
-	3,  // 24: unnest.hostd.v1.Segment.mode:type_name -> unnest.hostd.v1.SegmentMode
-	38, // 25: unnest.hostd.v1.Segment.fractions:type_name -> unnest.hostd.v1.Fraction
-	41, // 26: unnest.hostd.v1.AttachVolumeResponse.volume:type_name -> unnest.hostd.v1.Volume
-	5,  // 27: unnest.hostd.v1.Volume.transport:type_name -> unnest.hostd.v1.VolumeTransport
-	46, // 28: unnest.hostd.v1.AttachSharedMemoryResponse.memory:type_name -> unnest.hostd.v1.SharedMemory
-	50, // 29: unnest.hostd.v1.ApplyRequest.pod:type_name -> unnest.hostd.v1.PodPolicy
-	50, // 30: unnest.hostd.v1.ApplyRequest.more:type_name -> unnest.hostd.v1.PodPolicy
-	51, // 31: unnest.hostd.v1.PodPolicy.ingress:type_name -> unnest.hostd.v1.PolicyDirection
-	51, // 32: unnest.hostd.v1.PodPolicy.egress:type_name -> unnest.hostd.v1.PolicyDirection
-	52, // 33: unnest.hostd.v1.PolicyDirection.allow:type_name -> unnest.hostd.v1.PolicyRule
-	53, // 34: unnest.hostd.v1.PolicyRule.services:type_name -> unnest.hostd.v1.PolicyService
-	6,  // 35: unnest.hostd.v1.PolicyService.protocol:type_name -> unnest.hostd.v1.Protocol
-	55, // 36: unnest.hostd.v1.ApplyResponse.ownership:type_name -> unnest.hostd.v1.Ownership
-	56, // 37: unnest.hostd.v1.Ownership.pods:type_name -> unnest.hostd.v1.AttachedPod
-	57, // 38: unnest.hostd.v1.Ownership.ranges:type_name -> unnest.hostd.v1.AddressRanges
-	7,  // 39: unnest.hostd.v1.HostDaemon.AttachNIC:input_type -> unnest.hostd.v1.AttachNICRequest
-	13, // 40: unnest.hostd.v1.HostDaemon.DetachNIC:input_type -> unnest.hostd.v1.DetachNICRequest
-	15, // 41: unnest.hostd.v1.HostDaemon.ListNICs:input_type -> unnest.hostd.v1.ListNICsRequest
-	17, // 42: unnest.hostd.v1.HostDaemon.Check:input_type -> unnest.hostd.v1.CheckRequest
-	19, // 43: unnest.hostd.v1.HostDaemon.GC:input_type -> unnest.hostd.v1.GCRequest
-	22, // 44: unnest.hostd.v1.HostDaemon.Status:input_type -> unnest.hostd.v1.StatusRequest
-	25, // 45: unnest.hostd.v1.HostDaemon.Renew:input_type -> unnest.hostd.v1.RenewRequest
-	28, // 46: unnest.hostd.v1.HostDaemon.CreateSegment:input_type -> unnest.hostd.v1.CreateSegmentRequest
-	30, // 47: unnest.hostd.v1.HostDaemon.JoinSegment:input_type -> unnest.hostd.v1.JoinSegmentRequest
-	33, // 48: unnest.hostd.v1.HostDaemon.LeaveSegment:input_type -> unnest.hostd.v1.LeaveSegmentRequest
-	35, // 49: unnest.hostd.v1.HostDaemon.SegmentStatus:input_type -> unnest.hostd.v1.SegmentStatusRequest
-	39, // 50: unnest.hostd.v1.HostDaemon.AttachVolume:input_type -> unnest.hostd.v1.AttachVolumeRequest
-	42, // 51: unnest.hostd.v1.HostDaemon.DetachVolume:input_type -> unnest.hostd.v1.DetachVolumeRequest
-	44, // 52: unnest.hostd.v1.HostDaemon.AttachSharedMemory:input_type -> unnest.hostd.v1.AttachSharedMemoryRequest
-	47, // 53: unnest.hostd.v1.HostDaemon.DetachSharedMemory:input_type -> unnest.hostd.v1.DetachSharedMemoryRequest
-	49, // 54: unnest.hostd.v1.HostPolicy.Apply:input_type -> unnest.hostd.v1.ApplyRequest
-	10, // 55: unnest.hostd.v1.HostDaemon.AttachNIC:output_type -> unnest.hostd.v1.AttachNICResponse
-	14, // 56: unnest.hostd.v1.HostDaemon.DetachNIC:output_type -> unnest.hostd.v1.DetachNICResponse
-	16, // 57: unnest.hostd.v1.HostDaemon.ListNICs:output_type -> unnest.hostd.v1.ListNICsResponse
-	18, // 58: unnest.hostd.v1.HostDaemon.Check:output_type -> unnest.hostd.v1.CheckResponse
-	21, // 59: unnest.hostd.v1.HostDaemon.GC:output_type -> unnest.hostd.v1.GCResponse
-	23, // 60: unnest.hostd.v1.HostDaemon.Status:output_type -> unnest.hostd.v1.StatusResponse
-	26, // 61: unnest.hostd.v1.HostDaemon.Renew:output_type -> unnest.hostd.v1.RenewResponse
-	29, // 62: unnest.hostd.v1.HostDaemon.CreateSegment:output_type -> unnest.hostd.v1.CreateSegmentResponse
-	31, // 63: unnest.hostd.v1.HostDaemon.JoinSegment:output_type -> unnest.hostd.v1.JoinSegmentResponse
-	34, // 64: unnest.hostd.v1.HostDaemon.LeaveSegment:output_type -> unnest.hostd.v1.LeaveSegmentResponse
-	36, // 65: unnest.hostd.v1.HostDaemon.SegmentStatus:output_type -> unnest.hostd.v1.SegmentStatusResponse
-	40, // 66: unnest.hostd.v1.HostDaemon.AttachVolume:output_type -> unnest.hostd.v1.AttachVolumeResponse
-	43, // 67: unnest.hostd.v1.HostDaemon.DetachVolume:output_type -> unnest.hostd.v1.DetachVolumeResponse
-	45, // 68: unnest.hostd.v1.HostDaemon.AttachSharedMemory:output_type -> unnest.hostd.v1.AttachSharedMemoryResponse
-	48, // 69: unnest.hostd.v1.HostDaemon.DetachSharedMemory:output_type -> unnest.hostd.v1.DetachSharedMemoryResponse
-	54, // 70: unnest.hostd.v1.HostPolicy.Apply:output_type -> unnest.hostd.v1.ApplyResponse
-	55, // [55:71] is the sub-list for method output_type
-	39, // [39:55] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	24, // 15: unnest.hostd.v1.StatusResponse.subnets:type_name -> unnest.hostd.v1.Subnet
+	3,  // 16: unnest.hostd.v1.SegmentSpec.mode:type_name -> unnest.hostd.v1.SegmentMode
+	4,  // 17: unnest.hostd.v1.SegmentSpec.span:type_name -> unnest.hostd.v1.SegmentSpan
+	28, // 18: unnest.hostd.v1.CreateSegmentRequest.segment:type_name -> unnest.hostd.v1.SegmentSpec
+	38, // 19: unnest.hostd.v1.CreateSegmentResponse.segment:type_name -> unnest.hostd.v1.Segment
+	28, // 20: unnest.hostd.v1.JoinSegmentRequest.segment:type_name -> unnest.hostd.v1.SegmentSpec
+	33, // 21: unnest.hostd.v1.JoinSegmentResponse.endpoint:type_name -> unnest.hostd.v1.Endpoint
+	1,  // 22: unnest.hostd.v1.Endpoint.state:type_name -> unnest.hostd.v1.NICState
+	3,  // 23: unnest.hostd.v1.Endpoint.mode:type_name -> unnest.hostd.v1.SegmentMode
+	38, // 24: unnest.hostd.v1.SegmentStatusResponse.segment:type_name -> unnest.hostd.v1.Segment
+	3,  // 25: unnest.hostd.v1.Segment.mode:type_name -> unnest.hostd.v1.SegmentMode
+	39, // 26: unnest.hostd.v1.Segment.fractions:type_name -> unnest.hostd.v1.Fraction
+	42, // 27: unnest.hostd.v1.AttachVolumeResponse.volume:type_name -> unnest.hostd.v1.Volume
+	5,  // 28: unnest.hostd.v1.Volume.transport:type_name -> unnest.hostd.v1.VolumeTransport
+	47, // 29: unnest.hostd.v1.AttachSharedMemoryResponse.memory:type_name -> unnest.hostd.v1.SharedMemory
+	51, // 30: unnest.hostd.v1.ApplyRequest.pod:type_name -> unnest.hostd.v1.PodPolicy
+	51, // 31: unnest.hostd.v1.ApplyRequest.more:type_name -> unnest.hostd.v1.PodPolicy
+	52, // 32: unnest.hostd.v1.PodPolicy.ingress:type_name -> unnest.hostd.v1.PolicyDirection
+	52, // 33: unnest.hostd.v1.PodPolicy.egress:type_name -> unnest.hostd.v1.PolicyDirection
+	53, // 34: unnest.hostd.v1.PolicyDirection.allow:type_name -> unnest.hostd.v1.PolicyRule
+	54, // 35: unnest.hostd.v1.PolicyRule.services:type_name -> unnest.hostd.v1.PolicyService
+	6,  // 36: unnest.hostd.v1.PolicyService.protocol:type_name -> unnest.hostd.v1.Protocol
+	56, // 37: unnest.hostd.v1.ApplyResponse.ownership:type_name -> unnest.hostd.v1.Ownership
+	57, // 38: unnest.hostd.v1.Ownership.pods:type_name -> unnest.hostd.v1.AttachedPod
+	58, // 39: unnest.hostd.v1.Ownership.ranges:type_name -> unnest.hostd.v1.AddressRanges
+	7,  // 40: unnest.hostd.v1.HostDaemon.AttachNIC:input_type -> unnest.hostd.v1.AttachNICRequest
+	13, // 41: unnest.hostd.v1.HostDaemon.DetachNIC:input_type -> unnest.hostd.v1.DetachNICRequest
+	15, // 42: unnest.hostd.v1.HostDaemon.ListNICs:input_type -> unnest.hostd.v1.ListNICsRequest
+	17, // 43: unnest.hostd.v1.HostDaemon.Check:input_type -> unnest.hostd.v1.CheckRequest
+	19, // 44: unnest.hostd.v1.HostDaemon.GC:input_type -> unnest.hostd.v1.GCRequest
+	22, // 45: unnest.hostd.v1.HostDaemon.Status:input_type -> unnest.hostd.v1.StatusRequest
+	26, // 46: unnest.hostd.v1.HostDaemon.Renew:input_type -> unnest.hostd.v1.RenewRequest
+	29, // 47: unnest.hostd.v1.HostDaemon.CreateSegment:input_type -> unnest.hostd.v1.CreateSegmentRequest
+	31, // 48: unnest.hostd.v1.HostDaemon.JoinSegment:input_type -> unnest.hostd.v1.JoinSegmentRequest
+	34, // 49: unnest.hostd.v1.HostDaemon.LeaveSegment:input_type -> unnest.hostd.v1.LeaveSegmentRequest
+	36, // 50: unnest.hostd.v1.HostDaemon.SegmentStatus:input_type -> unnest.hostd.v1.SegmentStatusRequest
+	40, // 51: unnest.hostd.v1.HostDaemon.AttachVolume:input_type -> unnest.hostd.v1.AttachVolumeRequest
+	43, // 52: unnest.hostd.v1.HostDaemon.DetachVolume:input_type -> unnest.hostd.v1.DetachVolumeRequest
+	45, // 53: unnest.hostd.v1.HostDaemon.AttachSharedMemory:input_type -> unnest.hostd.v1.AttachSharedMemoryRequest
+	48, // 54: unnest.hostd.v1.HostDaemon.DetachSharedMemory:input_type -> unnest.hostd.v1.DetachSharedMemoryRequest
+	50, // 55: unnest.hostd.v1.HostPolicy.Apply:input_type -> unnest.hostd.v1.ApplyRequest
+	10, // 56: unnest.hostd.v1.HostDaemon.AttachNIC:output_type -> unnest.hostd.v1.AttachNICResponse
+	14, // 57: unnest.hostd.v1.HostDaemon.DetachNIC:output_type -> unnest.hostd.v1.DetachNICResponse
+	16, // 58: unnest.hostd.v1.HostDaemon.ListNICs:output_type -> unnest.hostd.v1.ListNICsResponse
+	18, // 59: unnest.hostd.v1.HostDaemon.Check:output_type -> unnest.hostd.v1.CheckResponse
+	21, // 60: unnest.hostd.v1.HostDaemon.GC:output_type -> unnest.hostd.v1.GCResponse
+	23, // 61: unnest.hostd.v1.HostDaemon.Status:output_type -> unnest.hostd.v1.StatusResponse
+	27, // 62: unnest.hostd.v1.HostDaemon.Renew:output_type -> unnest.hostd.v1.RenewResponse
+	30, // 63: unnest.hostd.v1.HostDaemon.CreateSegment:output_type -> unnest.hostd.v1.CreateSegmentResponse
+	32, // 64: unnest.hostd.v1.HostDaemon.JoinSegment:output_type -> unnest.hostd.v1.JoinSegmentResponse
+	35, // 65: unnest.hostd.v1.HostDaemon.LeaveSegment:output_type -> unnest.hostd.v1.LeaveSegmentResponse
+	37, // 66: unnest.hostd.v1.HostDaemon.SegmentStatus:output_type -> unnest.hostd.v1.SegmentStatusResponse
+	41, // 67: unnest.hostd.v1.HostDaemon.AttachVolume:output_type -> unnest.hostd.v1.AttachVolumeResponse
+	44, // 68: unnest.hostd.v1.HostDaemon.DetachVolume:output_type -> unnest.hostd.v1.DetachVolumeResponse
+	46, // 69: unnest.hostd.v1.HostDaemon.AttachSharedMemory:output_type -> unnest.hostd.v1.AttachSharedMemoryResponse
+	49, // 70: unnest.hostd.v1.HostDaemon.DetachSharedMemory:output_type -> unnest.hostd.v1.DetachSharedMemoryResponse
+	55, // 71: unnest.hostd.v1.HostPolicy.Apply:output_type -> unnest.hostd.v1.ApplyResponse
+	56, // [56:72] is the sub-list for method output_type
+	40, // [40:56] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_hostd_proto_init() }
@@ -4104,7 +4172,7 @@ func file_hostd_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_proto_rawDesc), len(file_hostd_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   51,
+			NumMessages:   52,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -221,7 +222,23 @@ func (h *Handler) Status(ctx context.Context, r *hostdpb.StatusRequest) (*hostdp
 		SegmentModes: wireModes(c.Tenant.Now().SegmentModes()), SegmentsLimited: h.segmentsLimited(c.Tenant, s),
 		Nics:     &hostdpb.NICCount{Attached: uint32(s.Attachments), Free: uint32(c.Tenant.FreeNICs(s, r.GetAllocate()))},
 		Policies: h.Host.Ports.Policies.State(c.Tenant.Name),
+		Subnets:  wireSubnets(c.Tenant.Now().Ranges),
 	}, nil
+}
+
+// wireSubnets are the subnets of ranges, each once.
+func wireSubnets(ranges []ipam.Range) (all []*hostdpb.Subnet) {
+	for i, r := range ranges {
+		if slices.ContainsFunc(ranges[:i], func(before ipam.Range) bool { return before.Subnet == r.Subnet }) {
+			continue
+		}
+		s := &hostdpb.Subnet{Prefix: r.Subnet.String()}
+		if r.Gateway.IsValid() {
+			s.Gateway = r.Gateway.String()
+		}
+		all = append(all, s)
+	}
+	return all
 }
 
 // segmentsLimited says why the daemon would refuse a segment now, "" when it would not.

@@ -1,0 +1,198 @@
+package libnetwork
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/containernetworking/plugins/pkg/netlinksafe"
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
+
+	"unnest/internal/cni/podnic"
+)
+
+// createNetwork serves "docker network create". A BrFusion network needs no state: its NICs are on the
+// bridge of the guest's tenant, whichever network they are in.
+func (d *driver) createNetwork(_ context.Context, r network) (any, error) {
+	var internal bool
+	if raw, ok := r.Options[labelInternal]; ok {
+		if err := json.Unmarshal(raw, &internal); err != nil {
+			return nil, fmt.Errorf("option %s: %w", labelInternal, err)
+		}
+	}
+	options := map[string]string{}
+	if raw, ok := r.Options[labelGeneric]; ok {
+		if err := json.Unmarshal(raw, &options); err != nil {
+			return nil, fmt.Errorf("options of the network: %w", err)
+		}
+	}
+	if options[optionSegment] != "" {
+		return nil, d.createSegmentNetwork(r, options)
+	}
+	switch {
+	case internal:
+		return nil, errors.New("--internal: leave it out; the bridge of the host leads outside, and a network policy of the host daemon can forbid that")
+	case len(options) > 0:
+		return nil, fmt.Errorf("options %q: a BrFusion network has none, a Hostlo network has %s, %s and %s",
+			slices.Sorted(maps.Keys(options)), optionSegment, optionKey, optionMode)
+	case len(r.IPv4Data) != 1 || r.IPv4Data[0].AddressSpace != addressSpace:
+		return nil, errors.New("the host daemon gives the addresses: add --ipam-driver unnest, in a compose file ipam: {driver: unnest}")
+	}
+	return nil, nil
+}
+
+func (d *driver) deleteNetwork(_ context.Context, r network) (any, error) {
+	return nil, d.netFiles.remove(r.NetworkID)
+}
+
+// createEndpoint gives the NIC with the address to an endpoint.
+func (d *driver) createEndpoint(_ context.Context, r endpoint) (any, error) {
+	if _, ok, err := d.segmentNetwork(r.NetworkID); ok || err != nil {
+		return nil, err
+	}
+	if r.Interface == nil || r.Interface.Address == "" {
+		return nil, errors.New("the endpoint has no address: create the network with --ipam-driver unnest")
+	}
+	if m := r.Interface.MacAddress; m != "" {
+		return nil, fmt.Errorf("--mac-address %s: leave it out; the host chooses the MAC of each NIC, and drops what another one sends", m)
+	}
+	if _, err := publications(r.Options); err != nil {
+		return nil, err
+	}
+	address, err := netip.ParsePrefix(r.Interface.Address)
+	if err != nil {
+		return nil, fmt.Errorf("address of the endpoint: %w", err)
+	}
+	n, ok := d.withAddress(address.Addr())
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("address %s has no NIC, which may have been released since: try again", address)
+	case n.Endpoint != "" && n.Endpoint != r.EndpointID:
+		return nil, fmt.Errorf("address %s is that of another endpoint, %s", address, n.Endpoint)
+	}
+	n.Endpoint = r.EndpointID
+	if err := d.keep(n); err != nil {
+		return nil, err
+	}
+	answer := iface{MacAddress: n.MAC}
+	if six := n.of(true); six.IsValid() && r.Interface.AddressIPv6 == "" {
+		answer.AddressIPv6 = six.String()
+	}
+	return map[string]iface{"Interface": answer}, nil
+}
+
+// deleteEndpoint takes the NIC away from an endpoint. Docker releases the address next.
+func (d *driver) deleteEndpoint(ctx context.Context, r endpoint) (any, error) {
+	n, ok := d.findEndpoint(r.EndpointID)
+	if !ok {
+		return nil, d.leaveSegment(ctx, r)
+	}
+	err := stopProxies(n)
+	n.Endpoint = ""
+	return nil, errors.Join(err, d.keep(n))
+}
+
+// join says which link Docker has to move into the container.
+func (d *driver) join(ctx context.Context, r endpoint) (any, error) {
+	if s, ok, err := d.segmentNetwork(r.NetworkID); ok || err != nil {
+		return joined{DisableGatewayService: true}, errors.Join(err, d.joinSegment(ctx, s, r))
+	}
+	n, ok := d.findEndpoint(r.EndpointID)
+	if !ok {
+		return nil, fmt.Errorf("endpoint %s has no NIC, which may have been released since: start the container again", r.EndpointID)
+	}
+	l, err := d.appear(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	go d.announce(n, r.SandboxKey)
+	return joined{
+		InterfaceName: &interfaceName{SrcName: l.Attrs().Name, DstPrefix: "eth"},
+		Gateway:       n.gateway(false), GatewayIPv6: n.gateway(true),
+	}, nil
+}
+
+// leave comes before Docker moves the link back.
+func (d *driver) leave(ctx context.Context, r endpoint) (any, error) {
+	if _, ok := d.findEndpoint(r.EndpointID); ok {
+		return nil, nil
+	}
+	return nil, d.leaveSegment(ctx, r)
+}
+
+// sandboxTime is how long Docker may take to make a container's network namespace, and to configure the
+// link there, after Join.
+const sandboxTime = 30 * time.Second
+
+// inSandbox calls f in a container's network namespace, as soon as that is there, until f is done. Docker
+// makes the namespace of a container that it starts after Join.
+func inSandbox(ctx context.Context, path string, f func(pod ns.NetNS) (done bool, err error)) error {
+	ctx, cancel := context.WithTimeout(ctx, sandboxTime)
+	defer cancel()
+	for {
+		pod, err := ns.GetNS(path)
+		if err == nil {
+			done, err := f(pod)
+			if err = errors.Join(err, pod.Close()); done || err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(context.Cause(ctx), err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// announce tells the neighbours the MAC of the container's addresses, which they may know with another
+// one, once Docker has configured the link.
+func (d *driver) announce(n nic, sandbox string) {
+	ctx := context.Background()
+	err := inSandbox(ctx, sandbox, func(pod ns.NetNS) (bool, error) {
+		name := ""
+		err := pod.Do(func(ns.NetNS) (err error) {
+			name, err = configured(n)
+			return err
+		})
+		if name == "" || err != nil {
+			return false, err
+		}
+		var all []netip.Addr
+		for _, a := range n.Addresses {
+			all = append(all, a.Addr())
+		}
+		return true, podnic.Announce(ctx, pod, name, all)
+	})
+	if err != nil {
+		d.log.Warn("announce container", "endpoint", n.Endpoint, "error", err)
+	}
+}
+
+// configured returns the name of the NIC's link in this network namespace once that has all addresses, else "".
+func configured(n nic) (string, error) {
+	links, err := netlinksafe.LinkList()
+	if err != nil {
+		return "", err
+	}
+	i := slices.IndexFunc(links, func(l netlink.Link) bool { return l.Attrs().HardwareAddr.String() == n.MAC })
+	if i < 0 {
+		return "", nil
+	}
+	have, err := netlinksafe.AddrList(links[i], netlink.FAMILY_ALL)
+	if err != nil {
+		return "", err
+	}
+	for _, want := range n.Addresses {
+		if !slices.ContainsFunc(have, func(a netlink.Addr) bool { return a.IP.Equal(want.Addr().AsSlice()) }) {
+			return "", nil
+		}
+	}
+	return links[i].Attrs().Name, nil
+}

@@ -1,0 +1,115 @@
+package libnetwork
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// directory has files in JSON, which only root may read.
+type directory string
+
+func (d directory) path(name string) string { return filepath.Join(string(d), name+".json") }
+
+// write writes a file, completely or not at all.
+func (d directory) write(name string, value any) error {
+	content, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(string(d), 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(string(d), ".new-")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), d.path(name))
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
+}
+
+// read reads a file. The error wraps fs.ErrNotExist if there is none.
+func (d directory) read(name string, into any) error {
+	content, err := os.ReadFile(d.path(name))
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(content, into); err != nil {
+		return fmt.Errorf("read %s: %w", d.path(name), err)
+	}
+	return nil
+}
+
+func (d directory) remove(name string) error {
+	if err := os.Remove(d.path(name)); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// names lists the files.
+func (d directory) names() (all []string, err error) {
+	files, err := os.ReadDir(string(d))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for _, f := range files {
+		if name, ok := strings.CutSuffix(f.Name(), ".json"); ok {
+			all = append(all, name)
+		}
+	}
+	return all, err
+}
+
+// load takes over the NICs that an earlier driver has kept. The sweep releases one whose file cannot be read.
+func (d *driver) load() error {
+	names, err := d.nicFiles.names()
+	for _, name := range names {
+		var n nic
+		if readErr := d.nicFiles.read(name, &n); readErr != nil || n.Owner != name {
+			d.log.Error("the file of a NIC is damaged", "file", d.nicFiles.path(name), "error", readErr)
+			continue
+		}
+		d.nics[n.Owner] = n
+	}
+	return err
+}
+
+// Udev's control socket is there while udev runs, and its file of a link as soon as it has named that.
+const (
+	udevControl = "/run/udev/control"
+	udevLinks   = "/run/udev/data/n"
+	// udevTime is how long udev may take on a busy guest.
+	udevTime = 10 * time.Second
+)
+
+// settle waits until udev has named a link.
+func settle(ctx context.Context, index int) error {
+	if _, err := os.Stat(udevControl); err != nil {
+		return nil
+	}
+	file := fmt.Sprint(udevLinks, index)
+	for end := time.Now().Add(udevTime); time.Now().Before(end); {
+		if _, err := os.Stat(file); err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	return nil // udev does not handle network links here
+}

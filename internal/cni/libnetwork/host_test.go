@@ -1,0 +1,153 @@
+package libnetwork_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"unnest/internal/hostapi/hostdpb"
+)
+
+// fakeHost is a host daemon that makes veths in place of hot-plugged NICs, on a bridge of the host.
+type fakeHost struct {
+	hostdpb.UnimplementedHostDaemonServer
+	lab  *lab
+	stop func()
+
+	mu   sync.Mutex
+	nics map[string]*hostdpb.NIC // by owner
+	made int
+}
+
+const gateway4, gateway6 = "10.201.0.1", "fd00:201::1"
+
+// newHost makes the bridge, with the guest's own NIC, and serves.
+func newHost(l *lab) *fakeHost {
+	l.t.Helper()
+	h := &fakeHost{lab: l, nics: map[string]*hostdpb.NIC{}}
+	l.Must(l.Host.Do(func(ns.NetNS) error {
+		a := netlink.NewLinkAttrs()
+		a.Name = "br0"
+		return netlink.LinkAdd(&netlink.Bridge{LinkAttrs: a})
+	}))
+	l.Must(link(l.Host, "br0", func(br netlink.Link) error {
+		return errors.Join(netlink.LinkSetUp(br), address(br, gateway4+"/16"), address(br, gateway6+"/64"))
+	}))
+	l.Must(h.plug("own", "eth0", net.HardwareAddr{2, 0, 0, 0, 1, 0}))
+	l.Must(link(l.Guest, "eth0", func(eth0 netlink.Link) error {
+		return errors.Join(netlink.LinkSetUp(eth0), address(eth0, "10.201.0.8/16"), address(eth0, "fd00:201::8/64"))
+	}))
+	h.serve()
+	return h
+}
+
+func (h *fakeHost) serve() { h.stop = h.lab.Serve(h) }
+
+func address(l netlink.Link, text string) error {
+	a, err := netlink.ParseAddr(text)
+	if err != nil {
+		return err
+	}
+	a.Flags = 0x2 // without duplicate address detection
+	return netlink.AddrAdd(l, a)
+}
+
+// plug makes a veth of which one end is on the bridge and the other in the guest.
+func (h *fakeHost) plug(tap, name string, mac net.HardwareAddr) error {
+	return link(h.lab.Host, "br0", func(br netlink.Link) error {
+		a := netlink.NewLinkAttrs()
+		a.Name, a.MasterIndex = tap, br.Attrs().Index
+		v := &netlink.Veth{LinkAttrs: a, PeerName: name, PeerHardwareAddr: mac, PeerNamespace: netlink.NsFd(h.lab.Guest.Fd())}
+		return errors.Join(netlink.LinkAdd(v), netlink.LinkSetUp(v))
+	})
+}
+
+func (h *fakeHost) owners() (all []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for owner := range h.nics {
+		all = append(all, owner)
+	}
+	return all
+}
+
+func (h *fakeHost) Status(context.Context, *hostdpb.StatusRequest) (*hostdpb.StatusResponse, error) {
+	return &hostdpb.StatusResponse{Guest: "node1", Protocol: 3, Subnets: []*hostdpb.Subnet{
+		{Prefix: "10.201.0.0/16", Gateway: gateway4}, {Prefix: "fd00:201::/64", Gateway: gateway6},
+	}}, nil
+}
+
+func (h *fakeHost) AttachNIC(_ context.Context, r *hostdpb.AttachNICRequest) (*hostdpb.AttachNICResponse, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for owner, n := range h.nics {
+		for _, a := range r.GetAddresses() {
+			if owner != r.GetContainerId() && slices.Contains(n.GetAddresses(), a) {
+				return nil, status.Errorf(codes.PermissionDenied, "address %s is held by %s", a, owner)
+			}
+		}
+	}
+	n := h.nics[r.GetContainerId()]
+	if n != nil {
+		n.Addresses = r.GetAddresses()
+		return &hostdpb.AttachNICResponse{Nic: n}, nil
+	}
+	h.made++
+	n = &hostdpb.NIC{
+		ContainerId: r.GetContainerId(), Interface: r.GetInterface(), Network: r.GetNetwork(), Mtu: 1400,
+		Mac: fmt.Sprintf("02:00:00:00:00:%02x", h.made), Slot: uint32(h.made), State: hostdpb.NICState_NIC_STATE_ATTACHED,
+		Addresses: []string{fmt.Sprintf("10.201.1.%d/16", h.made), fmt.Sprintf("fd00:201::1:%x/64", h.made)},
+	}
+	h.nics[r.GetContainerId()] = n
+	mac, err := net.ParseMAC(n.GetMac())
+	if err == nil {
+		err = h.plug(fmt.Sprintf("tap%d", h.made), fmt.Sprintf("ens%d", h.made), mac)
+	}
+	return &hostdpb.AttachNICResponse{Nic: n, Addresses: []*hostdpb.Address{
+		{Address: n.GetAddresses()[0], Gateway: gateway4}, {Address: n.GetAddresses()[1], Gateway: gateway6},
+	}}, err
+}
+
+func (h *fakeHost) DetachNIC(_ context.Context, r *hostdpb.DetachNICRequest) (*hostdpb.DetachNICResponse, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := h.nics[r.GetContainerId()]
+	if n == nil || n.GetInterface() != r.GetInterface() {
+		return &hostdpb.DetachNICResponse{}, nil
+	}
+	delete(h.nics, r.GetContainerId())
+	return &hostdpb.DetachNICResponse{}, link(h.lab.Host, fmt.Sprintf("tap%d", n.GetSlot()), netlink.LinkDel)
+}
+
+func (h *fakeHost) ListNICs(context.Context, *hostdpb.ListNICsRequest) (*hostdpb.ListNICsResponse, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	answer := &hostdpb.ListNICsResponse{}
+	for _, n := range h.nics {
+		answer.Nics = append(answer.Nics, n)
+	}
+	return answer, nil
+}
+
+// has reports whether a NIC has an address.
+func (h *fakeHost) has(a string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	want := netip.MustParseAddr(a)
+	for _, n := range h.nics {
+		if slices.ContainsFunc(n.GetAddresses(), func(s string) bool { return strings.HasPrefix(s, want.String()+"/") }) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,156 @@
+package libnetwork
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/plugins/pkg/ns"
+
+	"unnest/internal/cni/hostlo"
+)
+
+// A Hostlo network: each of its containers is a fraction of one segment, whose localhost they share
+// with those in other guests. Docker knows no such thing, but names the network namespace in Join. So
+// the driver does there what the CNI plugin does, and gives Docker no link.
+
+// The options of a Hostlo network.
+const (
+	optionSegment = "segment"
+	optionKey     = "key"
+	optionMode    = "mode"
+)
+
+// endpointIn is the name of the segment's endpoint in the container.
+const endpointIn = "hostlo0"
+
+// segmentNetwork is a Hostlo network, as its file has it.
+type segmentNetwork struct {
+	Segment string `json:"segment"`
+	Key     string `json:"key"`
+	Mode    string `json:"mode,omitempty"`
+}
+
+// createSegmentNetwork keeps a Hostlo network, which Docker names by its ID only from now on.
+func (d *driver) createSegmentNetwork(r network, options map[string]string) error {
+	s := segmentNetwork{options[optionSegment], options[optionKey], options[optionMode]}
+	for name := range options {
+		if name != optionSegment && name != optionKey && name != optionMode {
+			return fmt.Errorf("option %q: a Hostlo network has %s, %s and %s", name, optionSegment, optionKey, optionMode)
+		}
+	}
+	for _, data := range r.IPv4Data {
+		if data.AddressSpace != "null" {
+			return errors.New("a Hostlo network has no addresses, but one localhost: add --ipam-driver null, in a compose file ipam: {driver: null} with quotes around null")
+		}
+	}
+	if _, err := d.configuration(s); err != nil {
+		return err
+	}
+	if err := d.netFiles.write(r.NetworkID, s); err != nil {
+		return fmt.Errorf("keep network %s: %w", r.NetworkID, err)
+	}
+	return nil
+}
+
+// segmentNetwork returns a network if it is a Hostlo network.
+func (d *driver) segmentNetwork(id string) (s segmentNetwork, ok bool, err error) {
+	err = d.netFiles.read(id, &s)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, false, nil
+	}
+	return s, err == nil, err
+}
+
+// configuration is that of the CNI plugin.
+func (d *driver) configuration(s segmentNetwork) ([]byte, error) {
+	stdin, err := json.Marshal(map[string]any{
+		"cniVersion": "1.0.0", "name": networkName, "type": hostlo.Plugin.Name, "server": d.server.String(), "credentials": d.credentials,
+		"wait": d.wait.String(), "segment": s.Segment, "key": s.Key, "mode": s.Mode,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return stdin, hostlo.CheckConfiguration(stdin)
+}
+
+// arguments are those of the CNI plugin for an endpoint.
+func (d *driver) arguments(s segmentNetwork, r endpoint) (*skel.CmdArgs, error) {
+	stdin, err := d.configuration(s)
+	return &skel.CmdArgs{ContainerID: ownerPrefix + r.EndpointID[:min(len(r.EndpointID), 16)], Netns: r.SandboxKey, IfName: endpointIn, StdinData: stdin}, err
+}
+
+// joining is a joinSegment that waits for the container's network namespace.
+type joining struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// joinSegment makes a container a fraction of the segment. Docker makes the network namespace of a
+// container that it starts after Join: joinSegment then returns before it is done, and logs an error.
+func (d *driver) joinSegment(ctx context.Context, s segmentNetwork, r endpoint) error {
+	args, err := d.arguments(s, r)
+	if err != nil {
+		return err
+	}
+	if err := d.sandboxes.write(r.EndpointID, r.SandboxKey); err != nil {
+		return fmt.Errorf("keep sandbox of endpoint %s: %w", r.EndpointID, err)
+	}
+	if pod, err := ns.GetNS(r.SandboxKey); err == nil {
+		err = errors.Join(pod.Close(), hostlo.Plugin.Add(ctx, args))
+		if err != nil {
+			err = errors.Join(err, d.sandboxes.remove(r.EndpointID))
+		}
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	j := joining{cancel, make(chan struct{})}
+	d.mu.Lock()
+	d.joins[r.EndpointID] = j
+	d.mu.Unlock()
+	go func() {
+		defer close(j.done)
+		defer cancel()
+		err := inSandbox(ctx, r.SandboxKey, func(ns.NetNS) (bool, error) { return true, hostlo.Plugin.Add(ctx, args) })
+		if err != nil && ctx.Err() == nil {
+			d.log.Error("join segment", "segment", s.Segment, "endpoint", r.EndpointID, "error", err)
+		}
+	}()
+	return nil
+}
+
+// endJoining ends the joinSegment of an endpoint that still waits.
+func (d *driver) endJoining(id string) {
+	d.mu.Lock()
+	j, ok := d.joins[id]
+	delete(d.joins, id)
+	d.mu.Unlock()
+	if ok {
+		j.cancel()
+		<-j.done
+	}
+}
+
+// leaveSegment undoes joinSegment. Leave and DeleteEndpoint do not name the sandbox.
+func (d *driver) leaveSegment(ctx context.Context, r endpoint) error {
+	s, ok, err := d.segmentNetwork(r.NetworkID)
+	if !ok || err != nil {
+		return err
+	}
+	d.endJoining(r.EndpointID)
+	err = d.sandboxes.read(r.EndpointID, &r.SandboxKey)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // it has left
+	}
+	args, argsErr := d.arguments(s, r)
+	if err := errors.Join(err, argsErr); err != nil {
+		return err
+	}
+	if err := hostlo.Plugin.Del(ctx, args); err != nil {
+		return err
+	}
+	return d.sandboxes.remove(r.EndpointID)
+}

@@ -1,0 +1,121 @@
+package libnetwork
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/containernetworking/plugins/pkg/netlinksafe"
+
+	"unnest/internal/cni/attachment"
+	"unnest/internal/cni/hostclient"
+	"unnest/internal/cni/portfilter"
+	"unnest/internal/cni/renewal"
+	"unnest/internal/hostapi/hostdpb"
+)
+
+// sweepInterval is the time between two sweeps. Docker takes less from RequestAddress until it has
+// moved the link.
+const sweepInterval = 2 * time.Minute
+
+// maintain sweeps again and again until ctx ends. It logs an error once.
+func (d *driver) maintain(ctx context.Context, interval time.Duration) {
+	idle, logged := map[string]bool{}, ""
+	for {
+		next, err := d.sweep(ctx, idle)
+		text := ""
+		if idle = next; err != nil && ctx.Err() == nil {
+			text = strings.ReplaceAll(err.Error(), "\n", "; ")
+		}
+		if text != "" && text != logged {
+			d.log.Error("look for NICs that Docker has lost", "error", text)
+		}
+		logged = text
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(interval):
+		}
+	}
+}
+
+// sweep detaches the driver's NICs that a crash has left, and returns those that may be such:
+//
+//   - a NIC without a file: the driver was killed while it attached or detached the NIC
+//   - a NIC whose link is not in a container, at two sweeps: Docker was killed while it made or
+//     removed the container, or the host daemon did not answer when the NIC was detached
+//
+// It also keeps the daemon's port closed to containers, and renews the guest's certificate.
+func (d *driver) sweep(ctx context.Context, before map[string]bool) (idle map[string]bool, err error) {
+	if err := portfilter.Ensure(d.server); err != nil { // such as a kernel without nftables
+		d.log.Warn("keep containers away from the host daemon's port", "error", err)
+	}
+	kept := d.owners()
+	var nics []*hostdpb.NIC
+	err = d.withDaemon(func(c hostclient.Client) error {
+		answer, err := c.ListNICs(ctx, &hostdpb.ListNICsRequest{})
+		nics = answer.GetNics()
+		return errors.Join(err, renewal.Attempt(ctx, c, d.credentials, attachment.StateDir))
+	})
+	if err != nil {
+		return before, err
+	}
+	macs, err := guestMACs()
+	if err != nil {
+		return before, err
+	}
+	idle = map[string]bool{}
+	listed := map[string]bool{}
+	for _, n := range nics {
+		owner := n.GetContainerId()
+		if n.GetNetwork() != networkName || !strings.HasPrefix(owner, ownerPrefix) || n.GetMode() == hostdpb.Mode_MODE_SEGMENT {
+			continue
+		}
+		listed[owner] = true
+		_, known := d.find(func(k nic) bool { return k.Owner == owner })
+		switch {
+		case known && !slices.Contains(macs, n.GetMac()):
+		case known && !before[owner]:
+			idle[owner] = true
+		default:
+			d.log.Info("detach NIC that Docker has lost", "owner", owner, "addresses", n.GetAddresses())
+			if k, ok := d.find(func(k nic) bool { return k.Owner == owner }); ok {
+				err = errors.Join(err, stopProxies(k))
+			}
+			err = errors.Join(err, d.detach(ctx, owner))
+		}
+	}
+	for _, owner := range kept {
+		if !listed[owner] {
+			err = errors.Join(err, d.forget(owner))
+		}
+	}
+	return idle, err
+}
+
+// owners are those of the NICs with a file.
+func (d *driver) owners() (all []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for owner, n := range d.nics {
+		if len(n.Addresses) > 0 {
+			all = append(all, owner)
+		}
+	}
+	return all
+}
+
+// guestMACs are those of the links in the guest's own network namespace.
+func guestMACs() (all []string, err error) {
+	links, err := netlinksafe.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("list links: %w", err)
+	}
+	for _, l := range links {
+		all = append(all, l.Attrs().HardwareAddr.String())
+	}
+	return all, nil
+}
