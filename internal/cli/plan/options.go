@@ -95,6 +95,9 @@ func parseShard(text string) (*summary.Shard, error) {
 }
 
 func (c *command) takePacking() (err error) {
+	if least := c.opts.Least; !(least >= 0 && least < 1e6) {
+		return usage.Errorf("--min-saving %v: want dollars for an hour, such as 0.5", least)
+	}
 	if c.setting.Packing, err = pack.Parse(c.opts.Packing); err != nil {
 		return usage.Errorf("--packing %w", err)
 	}

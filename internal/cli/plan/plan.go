@@ -36,6 +36,7 @@ type Options struct {
 
 	Uses     []string // FORMAT:PATH, or FORMAT with Kubeconfig
 	Headroom int      // percent
+	Least    float64  // dollars for an hour that a step has to save
 
 	Explain   string // a user
 	Links     string // all, annotations, or a file; empty: no frontier
@@ -117,6 +118,7 @@ func (o *Options) addFlags(cmd *cobra.Command) {
 	f.StringSliceVar(&o.Packing, "packing", nil, "choices that the paper leaves open, as `KEY=VALUE`: requested and wasted are relative to the vm or the largest, moving goes by vm or container, emptying begins with the VM that is wasted, filled, cheapest or bought first, at most so many rounds, effort items of best for each container")
 	f.StringArrayVar(&o.Uses, "use", nil, "also plan with requests that follow from use, of `FORMAT:PATH`; with --kubeconfig metrics and vpa need no path; the formats are "+strings.Join(use.Formats, ", ")+"; may be repeated")
 	f.IntVar(&o.Headroom, "headroom", defaultHeadroom, "request this `PERCENT` more than --use measures")
+	f.Float64Var(&o.Least, "min-saving", 0, "leave out steps of a cluster with nodes that save less than these `DOLLARS` for an hour")
 	f.StringVar(&o.Explain, "explain", "", "show where the pods of `USER` go, and what each move saves")
 	f.StringVar(&o.Links, "links", "", "show the cost of VMs against the traffic between VMs, which is `all|annotations|FILE`: the same for every two containers of a pod; the annotation "+kubernetes.LinksAnnotation+" of pods in a kubectl dump; or a CSV file with the columns "+strings.Join(trace.LinkColumns, ","))
 	f.StringVar(&o.HostloRun, "hostlo-run", "", "for --links, derive a price of traffic between VMs from the latencies of "+latency.SameNode+" and "+latency.Hostlo+" in the run directory `DIR[,case=CASE][,link-cpu=VCPUS]`; a link of weight 1 uses 0.01 vCPUs within a VM")

@@ -192,6 +192,7 @@ func (c *command) cluster(users []cluster.User, r trace.Report) (in input, err e
 	}
 	reading := newReading(r)
 	reading.Remarks = append(reading.Remarks, today.Remarks...)
+	today.MinSaving = summary.Dollars(c.opts.Least * float64(cluster.Dollar))
 	c.setting.Today = today
 	return input{today.Users(), len(today.Pools), []summary.Reading{reading}}, nil
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"unnest/internal/cli/usage"
 	"unnest/internal/plan/costing"
 	"unnest/internal/plan/manifest"
 	"unnest/internal/plan/summary"
@@ -64,6 +65,8 @@ func (c *command) document(ctx context.Context, p *progress) (doc page.Document,
 	switch {
 	case err != nil:
 		return doc, err
+	case c.opts.Least > 0 && c.setting.Today == nil:
+		return doc, usage.Errorf("--min-saving: only plans of a cluster with its nodes have steps: add nodes to the kubectl dump, or omit it")
 	case c.opts.Explain != "":
 		e, err := c.setting.Explain(in.users, c.opts.Explain)
 		return plans.Explain(e.Plans, e.Models, summary.Dollars(e.Bound)), err

@@ -153,3 +153,54 @@ func TestWriteVMs(t *testing.T) {
 		t.Errorf("a directory is left: %v", err)
 	}
 }
+
+// Steps say what disruption budgets demand of them, and those that save too little are left out.
+func TestStepsOfACluster(t *testing.T) {
+	var text strings.Builder
+	if err := (kubernetes.SyntheticCluster{Seed: 1, Nodes: 24}).WriteDump(&text); err != nil {
+		t.Fatal(err)
+	}
+	from := file(t, "cluster.json", text.String())
+	all := clusterOf(t, "--trace", from)
+	blocked := slices.IndexFunc(all.Steps, func(s summary.NextStep) bool { return len(s.Blocked) > 0 })
+	if blocked < 0 {
+		t.Fatalf("no disruption budget forbids a step: %+v", all.Steps)
+	}
+	for i, s := range all.Steps {
+		if s.Action == summary.StepPack && (i < blocked) != (len(s.Blocked) == 0) {
+			t.Errorf("step %d of %d is forbidden by %v", i, len(all.Steps), s.Blocked)
+		}
+	}
+	name := all.Steps[blocked].Blocked[0]
+	if page := must(t, "--trace", from); !strings.Contains(strings.Join(strings.Fields(page), " "), "Once disruption budget "+name) {
+		t.Errorf("the page does not say that %s forbids a step:\n%s", name, page)
+	}
+	allowed := file(t, "allowed.json", strings.ReplaceAll(text.String(), `"disruptionsAllowed": 0`, `"disruptionsAllowed": 1`))
+	if page := strings.Join(strings.Fields(must(t, "--trace", allowed)), " "); !strings.Contains(page, "rounds, as disruption budgets allow") || strings.Contains(page, "Once disruption budget") {
+		t.Errorf("the page does not say how many rounds the budgets demand:\n%s", page)
+	}
+
+	least := max(all.Steps[0].Saves, all.Steps[1].Saves)
+	few := clusterOf(t, "--trace", from, "--min-saving", least.String())
+	if few.Packed <= all.Packed || few.Now != all.Now || few.Bound != all.Bound || len(few.Steps) == 0 || len(few.Steps) >= len(all.Steps) {
+		t.Errorf("at least %s: could pay %s instead of %s in %d steps", least, few.Packed, all.Packed, len(few.Steps))
+	}
+	for _, s := range few.Steps {
+		if s.Saves < least {
+			t.Errorf("a step saves %s, less than %s", s.Saves, least)
+		}
+	}
+	for _, p := range few.Pools {
+		if p.TooLittle && (p.Packed != p.Now || len(p.Placement) > 0) {
+			t.Errorf("pool %s is left out: %+v", p.Name, p)
+		}
+	}
+	if page := must(t, "--trace", from, "--min-saving", "1000"); !strings.Contains(page, "by less than 1000.000 $/h") {
+		t.Errorf("the page does not say that steps are left out:\n%s", page)
+	}
+	for _, c := range [][]string{{"--trace", from, "--min-saving", "-1"}, {"--trace", from, "--min-saving", "NaN"}, {"--trace", "generated:1", "--min-saving", "1"}} {
+		if _, err := execute(t.Context(), t, c...); err == nil || !strings.Contains(err.Error(), "--min-saving") {
+			t.Errorf("%v: error %v", c, err)
+		}
+	}
+}

@@ -78,11 +78,18 @@ type Origin struct {
 	Kind, Workload  string // what made the pod, such as Deployment web; empty: nothing
 	Pinned          bool   // it may run on this node only
 	Held            string // what it demands that plans do not honour, so that its node stays; empty: nothing
+	Budgets         []*Budget
 
 	Limits   map[string]Resources // of containers that have some; 0: none
 	Startup  Resources            // what its init containers need, next to the sidecars started before them
 	Sidecars int                  // the first of its containers are init containers that keep running
 	Fixed    bool                 // it has requests as a whole, which those of its containers do not change
+}
+
+// Budget is a PodDisruptionBudget. Its pods share it.
+type Budget struct {
+	Name    string // with its namespace
+	Allowed int    // pods that may be evicted at a time
 }
 
 // Container is the smallest part of a pod.

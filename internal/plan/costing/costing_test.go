@@ -114,16 +114,22 @@ func outcome(cost int64, vms int) pack.Outcome {
 	return o
 }
 
-// A pool changes only for what costs less: to whole pods first, to split pods if that is cheaper
-// still.
+// A pool changes only for what costs less, by enough: to whole pods first, to split pods if that is
+// cheaper still.
 func TestCheaper(t *testing.T) {
 	now := summary.PoolPlan{Packed: 300, Split: 300, PackedVMs: map[string]int{"large": 1}, SplitVMs: map[string]int{"large": 1}}
 	for _, tt := range []struct {
-		whole, best   int64
-		packed, split summary.Dollars
-	}{{400, 400, 300, 300}, {200, 200, 200, 200}, {200, 100, 200, 100}, {400, 100, 300, 100}, {300, 300, 300, 300}} {
+		whole, best          int64
+		least, packed, split summary.Dollars
+		left                 bool
+	}{
+		{400, 400, 0, 300, 300, false}, {200, 200, 0, 200, 200, false}, {200, 100, 0, 200, 100, false}, {400, 100, 0, 300, 100, false}, {300, 300, 0, 300, 300, false},
+		{200, 200, 100, 200, 200, false}, {200, 200, 101, 300, 300, true}, {200, 150, 100, 200, 200, true}, {250, 150, 100, 300, 150, true}, {300, 300, 50, 300, 300, false},
+	} {
 		got := now
-		cheaper(&got, pack.Comparison{Whole: outcome(tt.whole, 2), Best: outcome(tt.best, 1)}, twoModels)
+		if left := cheaper(&got, pack.Comparison{Whole: outcome(tt.whole, 2), Best: outcome(tt.best, 1)}, twoModels, tt.least); left != tt.left {
+			t.Errorf("whole %d, best %d, at least %s: left out %v", tt.whole, tt.best, tt.least, left)
+		}
 		if got.Packed != tt.packed || got.Split != tt.split {
 			t.Errorf("whole %d, best %d: pays %s packed and %s split, want %s and %s", tt.whole, tt.best, got.Packed, got.Split, tt.packed, tt.split)
 		}

@@ -41,7 +41,7 @@ func (t *Today) rightSize(c *summary.PoolCost, before, after pack.Comparison, lo
 		sized = summary.PoolPlan{Packed: 1 << 62, Split: 1 << 62, Bound: 1 << 62}
 	}
 	sized.Bound = summary.Dollars(low)
-	cheaper(&sized, after, models)
+	cheaper(&sized, after, models, t.MinSaving)
 	sized.Bound = min(sized.Bound, sized.Split)
 }
 

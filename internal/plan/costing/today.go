@@ -16,6 +16,9 @@ import (
 type Today struct {
 	fleet.Fleet
 	Remarks []string // sentences on what the figures assume
+	// MinSaving is the least that a step has to save. Pools stay as they are if they could cost less,
+	// but by less than that.
+	MinSaving summary.Dollars
 
 	pools      map[string]fleet.Pool // by name
 	catalogues []string
@@ -78,25 +81,34 @@ func (t *Today) pool(plans pack.Comparison, bound int64) *summary.PoolCost {
 		c.Bound = 0 // that of the other pods need not hold for all
 		return &c
 	}
-	if cheaper(&c.PoolPlan, plans, p.Catalogue); c.Packed < c.Now {
-		c.Moves = moves(plans.User, plans.Whole.Plan, p.Catalogue, t.modelOf)
+	c.TooLittle = cheaper(&c.PoolPlan, plans, p.Catalogue, t.MinSaving)
+	if c.Packed < c.Now {
+		moved := moves(plans.User, plans.Whole.Plan, p.Catalogue, t.modelOf)
+		c.Moves = len(moved)
+		c.Rounds, c.Blocked = rounds(plans.User, moved)
 	}
 	return &c
 }
 
-// cheaper replaces the plan of a pool by those of a study that cost less.
-func cheaper(c *summary.PoolPlan, plans pack.Comparison, models cluster.Catalogue) {
-	if cost := summary.Dollars(plans.Whole.Cost); cost < c.Packed {
+// cheaper replaces the plan of a pool by those of a study that save at least so much. It reports
+// whether it left one out that saves less.
+func cheaper(c *summary.PoolPlan, plans pack.Comparison, models cluster.Catalogue, least summary.Dollars) (left bool) {
+	worth := func(saves summary.Dollars) bool {
+		left = left || saves > 0 && saves < least
+		return saves > 0 && saves >= least
+	}
+	if cost := summary.Dollars(plans.Whole.Cost); worth(c.Packed - cost) {
 		c.Packed, c.PackedVMs = cost, modelCount(plans.Whole.Plan, models)
 		if c.Split >= c.Packed {
 			c.Split, c.SplitVMs, c.PodsSplit = c.Packed, c.PackedVMs, 0
 			c.Placement = placement(plans.User, plans.Whole.Plan, models)
 		}
 	}
-	if cost := summary.Dollars(plans.Best.Cost); cost < c.Split {
+	if cost := summary.Dollars(plans.Best.Cost); worth(c.Split - cost) {
 		c.Split, c.SplitVMs, c.PodsSplit = cost, modelCount(plans.Best.Plan, models), plans.Best.Plan.Split()
 		c.Placement = placement(plans.User, plans.Best.Plan, models)
 	}
+	return left
 }
 
 // modelCount returns the number of VMs by model.
@@ -129,7 +141,7 @@ func placement(u cluster.User, plan cluster.Plan, c cluster.Catalogue) []summary
 
 // Summary sums up what the cluster costs and could cost.
 func (t *Today) Summary(pools []summary.PoolCost) *summary.Today {
-	s := &summary.Today{Provider: t.provider, Nodes: t.nodes, Pools: pools, Catalogues: t.catalogues, Reserved: t.reserved, Largest: t.limited, Waiting: t.Waiting, Elsewhere: t.Elsewhere, Prices: t.prices}
+	s := &summary.Today{Provider: t.provider, Nodes: t.nodes, Pools: pools, Catalogues: t.catalogues, Reserved: t.reserved, Largest: t.limited, Waiting: t.Waiting, Elsewhere: t.Elsewhere, Prices: t.prices, MinSaving: t.MinSaving}
 	if t.term != "" {
 		s.Prices = append(s.Prices, "column price_"+t.term)
 	}

@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/json"
 
@@ -38,6 +39,7 @@ type Dump struct {
 	namespaces map[string]labels.Set
 	daemons    map[podName]*daemon
 	counts     map[cluster.Rule]int
+	budgets    []budget
 	keys       map[string]bool // labels of nodes that make a difference to pods
 }
 
@@ -66,6 +68,13 @@ type pod struct {
 	unsure  []*term // whose namespaces are chosen by labels
 	counted map[cluster.Rule]bool
 	daemon  bool // one of a DaemonSet, which is not planned
+}
+
+// budget is a PodDisruptionBudget of pods in its namespace.
+type budget struct {
+	cluster.Budget
+	namespace string
+	selector  labels.Selector
 }
 
 // notSafe are annotations with which pods refuse to be moved by autoscalers.
@@ -170,6 +179,11 @@ func (d *Dump) Finish() Facts {
 	kinds := slices.Collect(maps.Values(d.kinds))
 	for _, p := range d.pods {
 		d.attached(p)
+		for i := range d.budgets {
+			if b := &d.budgets[i]; b.namespace == p.kind.namespace && b.selector.Matches(p.kind.labels) {
+				p.origin.Budgets = append(p.origin.Budgets, &b.Budget)
+			}
+		}
 		for _, t := range p.unsure {
 			if slices.ContainsFunc(kinds, func(k *kind) bool {
 				_, sure := t.in(k.namespace, d.namespaces)
@@ -219,8 +233,14 @@ func (d *Dump) Budget(raw []byte) error {
 	if err := json.UnmarshalCaseSensitivePreserveInts(raw, &b); err != nil {
 		return err
 	}
+	selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+	if err != nil {
+		return err
+	}
+	allowed := max(0, int(b.Status.DisruptionsAllowed))
+	d.budgets = append(d.budgets, budget{cluster.Budget{Name: b.Namespace + "/" + b.Name, Allowed: allowed}, b.Namespace, selector})
 	how := budgets
-	if b.Status.DisruptionsAllowed == 0 {
+	if allowed == 0 {
 		how = budgetsNone
 	}
 	d.counts[cluster.Rule{What: table[how].what, How: table[how].how}] += int(b.Status.ExpectedPods)

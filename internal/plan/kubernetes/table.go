@@ -80,8 +80,8 @@ var table = [demands]struct {
 	preferences:       {"`preferredDuringSchedulingIgnoredDuringExecution`, ScheduleAnyway", "preferences", cluster.Ignored},
 	priority:          {"`priority`, `preemptionPolicy`", "priority: all pods are placed, so none preempts another", cluster.Moot},
 	notMoved:          {"annotations of autoscalers against moving", "", cluster.Later},
-	budgets:           {"PodDisruptionBudgets", "disruption budgets: move as many pods at a time as they allow", cluster.Later},
-	budgetsNone:       {"PodDisruptionBudgets that allow no disruption", "disruption budgets that allow none today: make room for a replica first", cluster.Later},
+	budgets:           {"PodDisruptionBudgets", "disruption budgets: each step says in how many rounds its pods move", cluster.Later},
+	budgetsNone:       {"PodDisruptionBudgets that allow no disruption", "disruption budgets that allow none today: steps that move their pods come last", cluster.Later},
 }
 
 // Table returns the table in Markdown.

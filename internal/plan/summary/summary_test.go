@@ -47,3 +47,22 @@ func TestSteps(t *testing.T) {
 		t.Errorf("steps (-want +got):\n%s", diff)
 	}
 }
+
+// Steps that disruption budgets forbid today come after those that they allow, but before splits.
+func TestOrderOfSteps(t *testing.T) {
+	pool := func(name string, now, packed, split Dollars, moves int, blocked ...string) PoolCost {
+		return PoolCost{Name: name, Now: now, Moves: moves, Evictions: Evictions{Rounds: moves, Blocked: blocked}, PoolPlan: PoolPlan{Packed: packed, Split: split}}
+	}
+	today := Today{Pools: []PoolCost{pool("forbidden", 100, 20, 20, 1, "shop/db"), pool("slow", 100, 60, 50, 40), pool("quick", 100, 90, 90, 2)}}
+	today.Add()
+	var got []string
+	for _, s := range today.Steps {
+		got = append(got, s.Action+" "+s.Pool)
+	}
+	if diff := cmp.Diff([]string{"pack quick", "pack slow", "pack forbidden", "split slow"}, got); diff != "" {
+		t.Errorf("steps (-want +got):\n%s", diff)
+	}
+	if s := today.Steps[2]; s.Cost != 170 || s.Rounds != 1 || s.Blocked[0] != "shop/db" {
+		t.Errorf("the last pack is %+v", s)
+	}
+}

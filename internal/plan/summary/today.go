@@ -16,7 +16,8 @@ type Today struct {
 	Bound      Dollars    `json:"bound"`            // no plan that keeps the rules costs less; pools without a bound count as 0
 	PodsSplit  int        `json:"pods_split"`
 	Sized      *SizedSum  `json:"right_sized,omitempty"` // with requests by use; nil: the use is unknown
-	Steps      []NextStep `json:"steps"`                 // those that save most for each moved pod first, splits after packing
+	MinSaving  Dollars    `json:"min_saving,omitempty"`  // of a step
+	Steps      []NextStep `json:"steps"`                 // those that save most for each moved pod first; splits after packing, and what budgets forbid today after what they allow
 	Pools      []PoolCost `json:"pools"`
 	Stay       []Stay     `json:"nodes_that_stay"`
 	Rules      []Rule     `json:"rules"`
@@ -49,13 +50,15 @@ type PoolCost struct {
 	Sized *PoolPlan `json:"right_sized,omitempty"` // with requests by use; nil: the use is unknown
 	PerVM string    `json:"on_every_vm"`
 
-	Zone       string            `json:"zone,omitempty"`
-	Spot       bool              `json:"spot,omitempty"`
-	Labels     map[string]string `json:"labels,omitempty"`     // of nodes, by which pods select
-	Taints     []string          `json:"taints,omitempty"`     // KEY=VALUE:EFFECT
-	Moves      int               `json:"pods_moved,omitempty"` // to other VMs, if whole pods are packed
-	Stays      string            `json:"stays,omitempty"`      // why it is not planned
-	SizedStays string            `json:"not_sized,omitempty"`  // why its requests stay
+	Zone   string            `json:"zone,omitempty"`
+	Spot   bool              `json:"spot,omitempty"`
+	Labels map[string]string `json:"labels,omitempty"`     // of nodes, by which pods select
+	Taints []string          `json:"taints,omitempty"`     // KEY=VALUE:EFFECT
+	Moves  int               `json:"pods_moved,omitempty"` // to other VMs, if whole pods are packed
+	Evictions
+	TooLittle  bool   `json:"saves_too_little,omitempty"` // a plan costs less, but by less than Today.MinSaving
+	Stays      string `json:"stays,omitempty"`            // why it is not planned
+	SizedStays string `json:"not_sized,omitempty"`        // why its requests stay
 }
 
 // PoolPlan is the VMs that a pool could have.
@@ -114,7 +117,14 @@ type NextStep struct {
 	To        map[string]int `json:"to"`
 	PodsSplit int            `json:"pods_split,omitempty"`
 	Moves     int            `json:"pods_moved,omitempty"` // to other VMs; 0: unknown, or none
-	Cost      Dollars        `json:"pay_after"`            // for the cluster, after this step and those before it
+	Evictions
+	Cost Dollars `json:"pay_after"` // for the cluster, after this step and those before it
+}
+
+// Evictions is what PodDisruptionBudgets say of the pods that move.
+type Evictions struct {
+	Rounds  int      `json:"rounds,omitempty"`     // of evictions, at least; 0: no budget limits them
+	Blocked []string `json:"blocked_by,omitempty"` // budgets that let none of their pods move today
 }
 
 // perMove is what a step saves for each pod that it moves.
@@ -137,7 +147,7 @@ func (t *Today) Add() {
 		t.Now, t.Packed, t.Split, t.Bound = t.Now+p.Now, t.Packed+p.Packed, t.Split+p.Split, t.Bound+p.Bound
 		t.PodsSplit += p.PodsSplit
 		if p.Packed < p.Now {
-			packs = append(packs, NextStep{Pool: p.Name, Action: StepPack, Saves: p.Now - p.Packed, From: p.Nodes, To: p.PackedVMs, Moves: p.Moves})
+			packs = append(packs, NextStep{Pool: p.Name, Action: StepPack, Saves: p.Now - p.Packed, From: p.Nodes, To: p.PackedVMs, Moves: p.Moves, Evictions: p.Evictions})
 		}
 		last := p.Final()
 		if p.Sized != nil && last.Packed != p.Packed {
@@ -150,7 +160,7 @@ func (t *Today) Add() {
 	t.addSized()
 	for _, steps := range [][]NextStep{packs, sizes, splits} {
 		slices.SortStableFunc(steps, func(a, b NextStep) int {
-			return cmp.Or(cmp.Compare(b.perMove(), a.perMove()), cmp.Compare(b.Saves, a.Saves))
+			return cmp.Or(cmp.Compare(min(len(a.Blocked), 1), min(len(b.Blocked), 1)), cmp.Compare(b.perMove(), a.perMove()), cmp.Compare(b.Saves, a.Saves))
 		})
 		t.Steps = append(t.Steps, steps...)
 	}

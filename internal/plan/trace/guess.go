@@ -16,7 +16,10 @@ const guessed = 64 << 10
 // Guess returns the format of a file by its content: a dump of kubectl, or a table whose header
 // names the columns of a format. Of standard input, it returns what must be read in its place.
 func Guess(ctx context.Context, path string, stdin io.Reader) (format string, rest io.Reader, err error) {
-	files, err := expand([]string{path})
+	files, _, err := dumpFiles([]string{path})
+	if err == nil {
+		files, err = expand(files)
+	}
 	if err != nil {
 		return "", stdin, err
 	}
@@ -51,6 +54,9 @@ func formatOf(head []byte) string {
 			}
 		}
 		return ""
+	}
+	if isYAML.Match(head) {
+		return kubectlFormat
 	}
 	first, _, _ := bytes.Cut(head, []byte{'\n'})
 	names := strings.Split(string(bytes.TrimSpace(first)), ",")

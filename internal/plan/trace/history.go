@@ -41,6 +41,7 @@ func ReadHistory(ctx context.Context, format string, paths []string, o Options) 
 	if err != nil {
 		return nil, Period{}, rep, err
 	}
+	rep.lostEnds(h.lost, rep.excluded[EndEvent])
 	histories := h.histories()
 	rep.complete(nil)
 	if last := h.time(h.last); last < h.time(h.to) {
@@ -68,6 +69,7 @@ type history struct {
 	over       []*stay
 	containers int
 	most       int
+	lost       int // ends of tasks that did not run
 	rep        *Report
 }
 
@@ -138,6 +140,7 @@ func (t *taskStay) grow(q request) { t.Resources = t.Resources.Max(q.Resources) 
 func (h *history) end(e *record) {
 	s := h.pods[e.task[0]]
 	if s == nil || s.tasks[e.task[1]] == nil || !s.tasks[e.task[1]].runs {
+		h.lost++
 		return
 	}
 	s.tasks[e.task[1]].runs = false

@@ -18,21 +18,33 @@ import (
 // fixKubectl ends the errors about a file of the wrong form.
 const fixKubectl = "make it with kubectl get pods -A -o json"
 
-// readKubectl reads the output of "kubectl get nodes,pods -A -o json", of "kubectl get all", or of
-// one object. The user is the cluster, the namespace, or the value of a label: see
+// readKubectl reads the output of "kubectl get nodes,pods -A -o json" or "-o yaml", of "kubectl get
+// all", of one object, or a directory of such files. The user is the cluster, the namespace, or the value of a label: see
 // Options.Owner. Completed pods are left out; pods that wait to be scheduled are kept. Package
 // kubernetes says what pods request and demand. A row is a pod or another object.
 func readKubectl(ctx context.Context, paths []string, o *Options, rep *Report) ([]cluster.User, error) {
 	t := &kubectlDump{o: o, rep: rep, dump: kubernetes.NewDump(), seen: map[string]seenPod{}, daemons: map[string]seenPod{}}
-	users, err := gather(paths, o, rep, func(path string, g *grouping) error {
+	files, walked, err := dumpFiles(paths)
+	if err != nil {
+		return nil, err
+	}
+	users, err := gather(files, o, rep, func(path string, g *grouping) error {
 		t.path, t.items, t.g = path, 0, g
-		return t.read(ctx)
+		err := t.read(ctx)
+		if walked[path] && errors.Is(err, errNoObjects) {
+			return nil
+		}
+		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	return t.finish(users), nil
 }
+
+// errNoObjects is the error of a file that has none of what kubectl prints. In a directory of many
+// files it is none.
+var errNoObjects = errors.New("no list of pods")
 
 type kubectlDump struct {
 	path    string
@@ -52,14 +64,18 @@ func (t *kubectlDump) read(ctx context.Context) error {
 		return fatal{err}
 	}
 	defer r.Close()
-	d := json.NewDecoder(r)
+	in, err := asJSON(t.path, r)
+	if err != nil {
+		return err
+	}
+	d := json.NewDecoder(in)
 	found := false
 	for {
 		switch is, err := t.document(ctx, d); {
 		case errors.Is(err, io.EOF) && found:
 			return nil
 		case errors.Is(err, io.EOF):
-			return errors.New("has no list of pods: " + fixKubectl)
+			return fmt.Errorf("has %w: %s", errNoObjects, fixKubectl)
 		case err != nil:
 			return t.jsonError(d, err)
 		default:
@@ -87,7 +103,7 @@ func (t *kubectlDump) document(ctx context.Context, d *json.Decoder) (bool, erro
 		return false, err
 	}
 	if start != json.Delim('{') {
-		return false, fmt.Errorf("begins with %v, not with an object: %s", start, fixKubectl)
+		return false, fmt.Errorf("begins with %v, not with an object, so it has %w: %s", start, errNoObjects, fixKubectl)
 	}
 	is := false
 	object := map[string]json.RawMessage{} // unless it is a list
@@ -340,6 +356,15 @@ func (t *kubectlDump) finish(users []cluster.User) []cluster.User {
 		users[i].PerVM, users[i].Limits = f.PerVM, f.Limits
 	}
 	t.rep.Remarks = append(t.rep.Remarks, t.rep.asks.remarks()...)
+	var blind []string
+	for _, d := range f.DaemonSets {
+		if d.Request.Memory == 0 {
+			blind = append(blind, d.Name)
+		}
+	}
+	if len(blind) > 0 {
+		t.rep.Remarks = append(t.rep.Remarks, fmt.Sprintf("DaemonSets that request no memory (%s) take none on planned VMs: what they use is missing to the pods there.", strings.Join(blind, ", ")))
+	}
 	return users
 }
 

@@ -58,62 +58,64 @@ type Reason uint8
 
 // The reasons.
 const (
-	kept        Reason = iota
-	NoRequest          // neither CPU nor memory
-	Negative           // a request below zero
-	NotANumber         // NaN or infinite
-	Beyond             // more than a million vCPUs or 1 PiB
-	Invalid            // marked as invalid by the publisher of the trace
-	NoOwner            // the user is unknown
-	OtherEvent         // neither start, end nor update
-	EndEvent           // an end, which removes what started
-	Update             // a changed request, which replaces the one before
-	Superseded         // a start before an end outside the period, or before another start
-	Outside            // outside the period
-	Finished           // a pod that has completed
-	Terminating        // a pod that is being deleted
-	Reserved           // an alloc instance; its tasks are counted
-	Repeated           // another row of a container
-	NoCPU              // kept, with a request of 0 CPU
-	NoMemory           // kept, with a request of 0 memory
-	Daemon             // a pod of a DaemonSet, which counts on every VM
-	Extended           // requests what no VM model has, such as GPUs
-	OtherKind          // an object that is not a pod
-	Node               // a node, which is not a pod
-	Budget             // a PodDisruptionBudget, which is not a pod
-	BestEffort         // kept: requests nothing, and takes the place of a pod
-	GPU                // kept: requests GPUs, which are not planned
-	blank              // not a row
+	kept         Reason = iota
+	NoRequest           // neither CPU nor memory
+	Negative            // a request below zero
+	NotANumber          // NaN or infinite
+	Beyond              // more than a million vCPUs or 1 PiB
+	Invalid             // marked as invalid by the publisher of the trace
+	NoOwner             // the user is unknown
+	OtherEvent          // neither start, end nor update
+	EndEvent            // an end, which removes what started
+	Update              // a changed request, which replaces the one before
+	Superseded          // a start before an end outside the period, or before another start
+	Outside             // outside the period
+	Finished            // a pod that has completed
+	Terminating         // a pod that is being deleted
+	Reserved            // an alloc instance; its tasks are counted
+	Repeated            // another row of a container
+	NoCPU               // kept, with a request of 0 CPU
+	NoMemory            // kept, with a request of 0 memory
+	Daemon              // a pod of a DaemonSet, which counts on every VM
+	Extended            // requests what no VM model has, such as GPUs
+	OtherKind           // an object that is not a pod
+	Node                // a node, which is not a pod
+	Budget              // a PodDisruptionBudget, which is not a pod
+	BestEffort          // kept: requests nothing, and takes the place of a pod
+	GPU                 // kept: requests GPUs, which are not planned
+	NeverStarted        // counted twice: an end of a task that did not run
+	blank               // not a row
 	reasons
 )
 
 var reasonText = [reasons]string{
-	kept:        "kept",
-	NoRequest:   "requests neither CPU nor memory",
-	Negative:    "negative request",
-	NotANumber:  "request is not a number",
-	Beyond:      "request larger than any machine",
-	Invalid:     "request marked as invalid",
-	NoOwner:     "owner unknown",
-	OtherEvent:  "event that neither starts, ends nor updates",
-	EndEvent:    "end",
-	Update:      "update of a request",
-	Superseded:  "ended before the period, or started again",
-	Outside:     "outside the period",
-	Finished:    "finished",
-	Terminating: "being deleted",
-	Reserved:    "alloc instance, whose tasks count",
-	Repeated:    "container seen before",
-	NoCPU:       "requests no CPU",
-	NoMemory:    "requests no memory",
-	Daemon:      "pod of a DaemonSet, which counts on every VM",
-	Extended:    "requests what no VM has",
-	OtherKind:   "not a pod",
-	Node:        "node",
-	Budget:      "disruption budget",
-	BestEffort:  "requests neither CPU nor memory, and takes the place of a pod",
-	GPU:         "requests GPUs, which are not planned",
-	blank:       "blank",
+	kept:         "kept",
+	NoRequest:    "requests neither CPU nor memory",
+	Negative:     "negative request",
+	NotANumber:   "request is not a number",
+	Beyond:       "request larger than any machine",
+	Invalid:      "request marked as invalid",
+	NoOwner:      "owner unknown",
+	OtherEvent:   "event that neither starts, ends nor updates",
+	EndEvent:     "end",
+	Update:       "update of a request",
+	Superseded:   "ended before the period, or started again",
+	Outside:      "outside the period",
+	Finished:     "finished",
+	Terminating:  "being deleted",
+	Reserved:     "alloc instance, whose tasks count",
+	Repeated:     "container seen before",
+	NoCPU:        "requests no CPU",
+	NoMemory:     "requests no memory",
+	Daemon:       "pod of a DaemonSet, which counts on every VM",
+	Extended:     "requests what no VM has",
+	OtherKind:    "not a pod",
+	Node:         "node",
+	Budget:       "disruption budget",
+	BestEffort:   "requests neither CPU nor memory, and takes the place of a pod",
+	GPU:          "requests GPUs, which are not planned",
+	NeverStarted: "end of a task that did not run",
+	blank:        "blank",
 }
 
 func (r Reason) String() string { return reasonText[r] }
@@ -161,6 +163,14 @@ func (r *Report) complete(users []cluster.User) {
 		for _, p := range u.Pods {
 			r.Containers += len(p.Containers)
 		}
+	}
+}
+
+// lostEnds notes ends of tasks that did not run, and says so if they are most of all ends.
+func (r *Report) lostEnds(lost, ends int) {
+	r.notes[NeverStarted] += lost
+	if 2*lost > ends {
+		r.Remarks = append(r.Remarks, fmt.Sprintf("%d of %d ends are of tasks that never started: if their starts have another name, or are in another file, containers are missing.", lost, ends))
 	}
 }
 

@@ -46,6 +46,7 @@ type taskStates[K comparable] struct {
 	ordered bool
 	tasks   map[K]taskState
 	events  [changes]int
+	lost    int // ends of tasks that never started; of ordered events, of tasks that do not run
 }
 
 // taskState is what is known of one task.
@@ -57,6 +58,8 @@ type taskState struct {
 	known bool  // at is set
 	on    bool  // it ran at the beginning
 	ran   bool  // it started within the span
+	began bool  // it started at some time
+	ended bool  // it ended at some time
 }
 
 func newTaskStates[K comparable](s span, ordered bool) *taskStates[K] {
@@ -68,8 +71,12 @@ func (l *taskStates[K]) event(task K, at int64, c change, q request, owner strin
 	l.events[c]++
 	t, known := l.tasks[task]
 	if !known && l.ordered && c != starts {
+		if c == ends {
+			l.lost++
+		}
 		return
 	}
+	t.began, t.ended = t.began || c == starts, t.ended || c == ends
 	if c != ends && (!known || at >= t.asked) {
 		t.request, t.asked = q, at
 	}
@@ -93,7 +100,13 @@ func (l *taskStates[K]) event(task K, at int64, c change, q request, owner strin
 // finish removes tasks outside the span, and counts all events but one start of each task
 // that is left.
 func (l *taskStates[K]) finish(rep *Report) {
-	maps.DeleteFunc(l.tasks, func(_ K, t taskState) bool { return !t.on && !t.ran })
+	maps.DeleteFunc(l.tasks, func(_ K, t taskState) bool {
+		if t.ended && !t.began {
+			l.lost++
+		}
+		return !t.on && !t.ran
+	})
+	rep.lostEnds(l.lost, l.events[ends])
 	rep.excluded[Superseded] += l.events[starts] - len(l.tasks)
 	rep.excluded[EndEvent] += l.events[ends]
 	rep.excluded[Update] += l.events[updates]

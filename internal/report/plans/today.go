@@ -127,12 +127,23 @@ func todaySteps(t summary.Today) []string {
 			if i == 0 {
 				lines = append(lines, "Do nothing with whole pods: no plan that was found costs less.")
 			}
+		case len(s.Blocked) > 0:
+			first = blockedWords(s.Blocked)
 		case i == 0:
 			first = "Do next"
 		}
 		lines = append(lines, fmt.Sprintf("%s: %s: %s.", first, stepWords(s), stepSaves(s)))
 	}
-	if len(t.Steps) == 0 {
+	small := 0
+	for _, p := range t.Pools {
+		if p.TooLittle {
+			small++
+		}
+	}
+	if small > 0 {
+		lines = append(lines, fmt.Sprintf("%s could cost less, but by less than %s $/h a step: left out.", document.Plural(small, "pool"), t.MinSaving))
+	}
+	if len(t.Steps) == 0 && small == 0 {
 		lines = append(lines, "Do nothing: no plan that was found costs less.")
 	} else if rest := len(t.Steps) - shownSteps; rest > 0 {
 		lines = append(lines, fmt.Sprintf("%s more below. No plan that keeps the rules costs less than %s $/h.", document.Plural(rest, "step"), bound))
@@ -146,9 +157,28 @@ func stepSaves(s summary.NextStep) string {
 		words = fmt.Sprintf("costs %s $/h more", -s.Saves)
 	}
 	if s.Moves > 0 {
-		words += " and moves " + document.Plural(s.Moves, "pod")
+		words += " and moves " + document.Plural(s.Moves, "pod") + roundWords(s)
 	}
 	return fmt.Sprintf("%s; you pay %s $/h then", words, s.Cost)
+}
+
+// roundWords says how many evictions disruption budgets allow at a time.
+func roundWords(s summary.NextStep) string {
+	if s.Rounds == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" in at least %s, as disruption budgets allow", document.Plural(s.Rounds, "round"))
+}
+
+// blockedWords says which disruption budgets forbid a step today.
+func blockedWords(budgets []string) string {
+	words := "Once disruption budget " + budgets[0]
+	if more := len(budgets) - 1; more > 0 {
+		words += fmt.Sprintf(" and %d more let", more)
+	} else {
+		words += " lets"
+	}
+	return words + " its pods move (add a replica first)"
 }
 
 func stepWords(s summary.NextStep) string {

@@ -62,9 +62,13 @@ func noPrices(t summary.Today) []string {
 }
 
 func stepTable(t summary.Today) document.Table {
-	table := document.Table{ID: "steps", Title: "What to do, the largest saving for each moved pod first", Columns: []document.Column{{Name: "step", Header: true}, {Name: "saves, $/h", Numeric: true}, {Name: "moves pods", Numeric: true}, {Name: "then $/h", Numeric: true}, {Name: "action"}}}
+	table := document.Table{ID: "steps", Title: "What to do, the largest saving for each moved pod first; rounds of evictions that disruption budgets demand at least", Columns: []document.Column{{Name: "step", Header: true}, {Name: "saves, $/h", Numeric: true}, {Name: "moves pods", Numeric: true}, {Name: "rounds", Numeric: true}, {Name: "then $/h", Numeric: true}, {Name: "action"}, {Name: "forbidden today by"}}}
 	for i, s := range t.Steps {
-		table.Rows = append(table.Rows, document.TextRow(fmt.Sprint(i+1), s.Saves.String(), fmt.Sprint(s.Moves), s.Cost.String(), stepWords(s)))
+		rounds := "any"
+		if s.Rounds > 0 {
+			rounds = fmt.Sprint(s.Rounds)
+		}
+		table.Rows = append(table.Rows, document.TextRow(fmt.Sprint(i+1), s.Saves.String(), fmt.Sprint(s.Moves), rounds, s.Cost.String(), stepWords(s), strings.Join(s.Blocked, ", ")))
 	}
 	return table
 }
