@@ -9,6 +9,7 @@ REVISION = $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 LDFLAGS = -X unnest/internal/cli/version.tag=$(VERSION) -X unnest/internal/cli/version.revision=$(REVISION)
 FUZZ_TIME ?= 1h
 CHAOS_TIME ?= 1h
+RELEASES ?= bookworm trixie
 
 # The go in PATH, or the one that the target go gets.
 export PATH := $(shell hack/go):$(PATH)
@@ -84,8 +85,6 @@ e2e: test-deps build ## run the tests named TEST only, with ARGS as their flags:
 test-attack: test-deps ## run what tenants, guests and pods do to harm others: the tests named TestAttack (root)
 	UNNEST_PRIVILEGED=1 go test -count=1 -v -run '^TestAttack' ./internal/...
 
-RELEASES ?= bookworm trixie
-
 .PHONY: test-hosts
 test-hosts: deps ## run make quickstart and make test on the Debian releases RELEASES (bookworm trixie), in roots made of packages (root, hours)
 	@hack/test-hosts $(RELEASES)
@@ -99,12 +98,20 @@ helm: go # builds helm into the user's cache, in minutes, once
 	@hack/helm
 
 .PHONY: manifest
-manifest: helm ## render deploy/kubernetes/unnest.yaml from deploy/chart
+manifest: helm # renders deploy/kubernetes/unnest.yaml from deploy/chart
 	@hack/manifest
 
 .PHONY: images
 images: binaries ## write the container images of this project into bin/images, as OCI archives
-	@go run ./hack/images bin bin/images
+	@go run ./hack/images bin bin/images "$$(go env GOARCH)"
+
+.PHONY: dist
+dist: bin/nfpm ## build packages, tarballs, images, SBOMs and checksums of a release into dist/
+	@VERSION='$(VERSION)' REVISION='$(REVISION)' hack/dist dist
+
+.PHONY: test-install
+test-install: deps dist # installs dist's package on the Debian releases RELEASES, in roots made of packages, and runs a short quickstart on the first (root)
+	@hack/test-install $(RELEASES)
 
 RESULTS ?= runs/kubernetes-conformance
 
@@ -167,7 +174,7 @@ site: ## build the site of all pages, bin/site/html/index.html, by mkdocs-materi
 
 .PHONY: clean
 clean: ## remove built files
-	rm -rf bin
+	rm -rf bin dist
 
 # The command line of the guests' container engine. Debian 12 has no package of it, so
 # the module deploy/nerdctl pins its version.
@@ -181,4 +188,9 @@ bin/gotestsum: TOOL = gotest.tools/gotestsum
 bin/govulncheck: TOOL = golang.org/x/vuln/cmd/govulncheck
 bin/golangci-lint bin/gotestsum bin/govulncheck: tools/go.mod tools/go.sum | go
 	go build -C tools -trimpath -o ../bin/ $(TOOL)
+	@touch $@
+
+# nfpm has a module of its own: with it in that of the tools, golangci-lint would have other dependencies.
+bin/nfpm: tools/nfpm/go.mod tools/nfpm/go.sum | go
+	CGO_ENABLED=0 go build -C tools/nfpm -trimpath -o ../../bin/ github.com/goreleaser/nfpm/v2/cmd/nfpm
 	@touch $@

@@ -6,18 +6,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 
 	"unnest/internal/measure/workload"
 	"unnest/internal/testbed/oci"
 )
 
 func main() {
-	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: images BINARIES DIRECTORY")
+	if len(os.Args) != 4 {
+		fmt.Fprintln(os.Stderr, "usage: images BINARIES DIRECTORY ARCHITECTURE")
 		os.Exit(2)
 	}
-	if err := write(os.Args[1], os.Args[2]); err != nil {
+	if err := write(os.Args[1], os.Args[2], os.Args[3]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -32,8 +31,8 @@ var programs = []struct {
 	{"unnest-load", workload.PeerImage, workload.Generator, "unnest-load.tar", []string{"hold"}},
 }
 
-// write writes the images into the directory dir.
-func write(binaries, dir string) error {
+// write writes the images of binaries of an architecture, as Go names it, into the directory dir.
+func write(binaries, dir, arch string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -43,7 +42,7 @@ func write(binaries, dir string) error {
 			return fmt.Errorf("make image: %w: run `make build`", err)
 		}
 		image := oci.Image{
-			Name: p.image, Arch: runtime.GOARCH,
+			Name: p.image, Arch: arch,
 			Files: map[string][]byte{p.path: content}, Entrypoint: append([]string{p.path}, p.arguments...),
 		}
 		if err := writeFile(image, filepath.Join(dir, p.archive)); err != nil {

@@ -37,6 +37,11 @@ func Main() int {
 	return execute(ctx, newRootCmd(streams), streams.Err)
 }
 
+// Commands returns the tree of commands, for the manual and the completions. They print nothing.
+func Commands() *cobra.Command {
+	return newRootCmd(terminal.Streams{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard})
+}
+
 // execute runs root, writes an error to w and returns the exit code.
 func execute(ctx context.Context, root *cobra.Command, w io.Writer) int {
 	cmd, err := root.ExecuteContextC(ctx)

@@ -20,7 +20,10 @@ import (
 type Options struct {
 	Streams terminal.Streams
 	Probes  doctor.Probes
+	Run     func(command []string) error // runs a command to its end
 	JSON    bool
+	Fix     bool          // print the command that installs what is missing
+	Yes     bool          // and run it
 	Noise   time.Duration // measure the machine's noise for so long instead; 0: do not
 }
 
@@ -41,17 +44,27 @@ Each line is one capability: its state, which is ok, limited (works, but slower 
 smaller than possible) or missing; what was found; and how to fix it. The exit code
 is 0 if the machine has everything that the quick start requires, else 1.
 
+With --fix, the command prints the command that installs the missing packages, and
+with --yes it runs it. What no package provides stays as it is.
+
 With --noise, the command instead measures for a minute what else runs on this machine,
 and says what differences an experiment can show on it.`,
 		Args: usage.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if opts.Yes && !opts.Fix {
+				return usage.Errorf("--yes without --fix: add --fix")
+			}
 			opts.Probes = doctor.System(image.CacheDir())
+			opts.Run = func(command []string) error { return install(streams, command) }
 			return runF(cmd.Context(), opts)
 		},
 	}
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print an array of {name, state, found, remedy, required}, or with --noise an object")
+	cmd.Flags().BoolVar(&opts.Fix, "fix", false, "print the command that installs the missing packages")
+	cmd.Flags().BoolVar(&opts.Yes, "yes", false, "with --fix: run that command")
 	cmd.Flags().DurationVar(&opts.Noise, "noise", 0, "measure for `TIME` what disturbs measurements on this machine (default 1m)")
 	cmd.Flags().Lookup("noise").NoOptDefVal = time.Minute.String()
+	cmd.MarkFlagsMutuallyExclusive("fix", "json", "noise")
 	return cmd
 }
 
@@ -63,6 +76,9 @@ func run(ctx context.Context, opts Options) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if opts.Fix {
+		return fix(ctx, opts, checks)
+	}
 	printChecks := printTable
 	if opts.JSON {
 		printChecks = printJSON
@@ -70,8 +86,13 @@ func run(ctx context.Context, opts Options) error {
 	if err := printChecks(opts.Streams, checks); err != nil {
 		return fmt.Errorf("print checks: %w", err)
 	}
-	if unmet := doctor.Unmet(checks); len(unmet) > 0 {
-		return fmt.Errorf("this machine lacks what the quick start requires: %s", strings.Join(unmet, ", "))
+	return lacks(doctor.Unmet(checks))
+}
+
+// lacks is the error for required checks that are missing.
+func lacks(unmet []string) error {
+	if len(unmet) == 0 {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("this machine lacks what the quick start requires: %s", strings.Join(unmet, ", "))
 }

@@ -24,7 +24,7 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 // container engine.
 func rich() doctor.Probes {
 	return doctor.Probes{
-		Root: true, CPUs: 2, CacheDir: "/root/.cache/unnest",
+		Root: true, Arch: "amd64", CPUs: 2, CacheDir: "/root/.cache/unnest",
 		Accel: func() (guest.Choice, error) { return guest.Choice{Accel: guest.TCG, Reason: "no /dev/kvm"}, nil },
 		ReadFile: func(path string) (string, error) {
 			switch path {
@@ -68,7 +68,7 @@ func poor() doctor.Probes {
 }
 
 func TestRun(t *testing.T) {
-	const lacks = "this machine lacks what the quick start requires: root, qemu, tun, network namespaces, bridge, veth, nftables, ebpf, mmdebstrap, mkfs.ext4, xz, dpkg-deb, sockperf, iperf3"
+	const lacks = "this machine lacks what the quick start requires: root, qemu, tun, network namespaces, bridge, veth, nftables, ebpf, mmdebstrap, mkfs.ext4, xz, dpkg-deb, modprobe, ip, sockperf, iperf3"
 	tests := []struct {
 		name   string
 		probes doctor.Probes

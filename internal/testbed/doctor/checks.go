@@ -27,7 +27,7 @@ func machine(p Probes) []Check {
 		processors.State = Limited
 		processors.Remedy = fmt.Sprintf("use a machine with %d or more: guest and client share one, which changes every figure", wantCPUs)
 	}
-	return append([]Check{user(p), require(memory(p))[0], diskOf(p, wantDisk), processors}, system(p)...)
+	return append([]Check{user(p), architecture(p), require(memory(p))[0], diskOf(p, wantDisk), processors}, system(p)...)
 }
 
 func user(p Probes) Check {
@@ -35,6 +35,14 @@ func user(p Probes) Check {
 		return Check{Name: "root", State: Missing, Found: "running as an ordinary user", Remedy: "run unnest with sudo", Required: true}
 	}
 	return Check{Name: "root", State: OK, Found: "running as root", Required: true}
+}
+
+// architecture checks the processor. The programs in guests are those of this machine.
+func architecture(p Probes) Check {
+	if p.Arch != "amd64" {
+		return Check{Name: "architecture", State: Missing, Found: p.Arch, Remedy: "use x86-64 for guests: plan, report and compare run here", Required: true}
+	}
+	return Check{Name: "architecture", State: OK, Found: "x86-64", Required: true}
 }
 
 // releases are the releases on which all tests of Unnest have run, by ID and VERSION_ID of os-release(5).

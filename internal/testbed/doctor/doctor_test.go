@@ -25,7 +25,7 @@ func (n network) Masquerade() error         { return n["nftables"] }
 // whole returns the probes of a machine that has everything.
 func whole() Probes {
 	return Probes{
-		Root: true, CPUs: 8, CacheDir: "/var/cache/unnest",
+		Root: true, Arch: "amd64", CPUs: 8, CacheDir: "/var/cache/unnest",
 		Accel: func() (guest.Choice, error) { return guest.Choice{Accel: guest.KVM, Reason: "/dev/kvm opens"}, nil },
 		ReadFile: files(map[string]string{
 			"/proc/meminfo":                         "MemTotal:       16384000 kB\nMemFree:          512000 kB\nMemAvailable:    8388608 kB\n",
@@ -88,10 +88,10 @@ func TestExamineWholeMachine(t *testing.T) {
 		}
 	}
 	want := []string{
-		"root", "memory", "disk", "processors", "release", "kernel",
+		"root", "architecture", "memory", "disk", "processors", "release", "kernel",
 		"qemu", "accelerator", "nested virtualization", "halt polling",
 		"tun", "network namespaces", "bridge", "veth", "nftables", "ebpf", "btf", "vhost-net",
-		"mmdebstrap", "mkfs.ext4", "xz", "dpkg-deb", "sockperf", "iperf3",
+		"mmdebstrap", "mkfs.ext4", "xz", "dpkg-deb", "modprobe", "ip", "sockperf", "iperf3",
 		"libvirt", "docker", "containerd", "podman", "nerdctl", "debian keys", "virtiofsd",
 	}
 	if diff := cmp.Diff(want, names); diff != "" {
@@ -112,6 +112,12 @@ func TestExamine(t *testing.T) {
 	}{
 		{"ordinary user", func(p *Probes) { p.Root = false }, []Check{
 			{"root", Missing, "running as an ordinary user", "run unnest with sudo", true}}},
+		{"another processor", func(p *Probes) { p.Arch = "arm64" }, []Check{
+			{"architecture", Missing, "arm64", "use x86-64 for guests: plan, report and compare run here", true}}},
+		{"no modprobe", func(p *Probes) { p.LookPath = lacks("modprobe") }, []Check{
+			{"modprobe", Missing, "no modprobe in PATH", "apt-get install kmod", true}}},
+		{"no ip", func(p *Probes) { p.LookPath = lacks("ip") }, []Check{
+			{"ip", Missing, "no ip in PATH", "apt-get install iproute2", true}}},
 		{"another release", osReleaseOf("ID=ubuntu\nVERSION_ID=\"24.04\"\nPRETTY_NAME=\"Ubuntu 24.04.1 LTS\"\n", nil), []Check{
 			{"release", Limited, "Ubuntu 24.04.1 LTS", "use Debian 12 or 13: Unnest is not tested on other releases", false}}},
 		{"no os-release", osReleaseOf("", errAbsent), []Check{
@@ -293,7 +299,7 @@ func TestExamineBrokenProgram(t *testing.T) {
 		return "", errors.New("exec format error")
 	}
 	checks := Examine(t.Context(), p)
-	want := []string{"qemu", "mmdebstrap", "mkfs.ext4", "xz", "dpkg-deb", "sockperf", "iperf3"}
+	want := []string{"qemu", "mmdebstrap", "mkfs.ext4", "xz", "dpkg-deb", "modprobe", "ip", "sockperf", "iperf3"}
 	if diff := cmp.Diff(want, Unmet(checks)); diff != "" {
 		t.Errorf("unmet differ (-want +got):\n%s", diff)
 	}

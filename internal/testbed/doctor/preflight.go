@@ -19,7 +19,7 @@ const (
 // Preflight returns an error unless this machine has what the purpose needs. It names all that is
 // missing, with one command that installs the packages among it. It makes nothing.
 func Preflight(ctx context.Context, p Probes, purpose Purpose) error {
-	checks := []Check{user(p), diskOf(p, p.neededDisk()), qemu(ctx, p)}
+	checks := []Check{user(p), architecture(p), diskOf(p, p.neededDisk()), qemu(ctx, p)}
 	for _, t := range tools {
 		if t.required && (purpose == ForMeasurements || !t.measures) {
 			checks = append(checks, t.check(ctx, p))
@@ -46,22 +46,31 @@ func (p Probes) neededDisk() uint64 {
 
 const installCommand = "apt-get install "
 
+// Packages returns the Debian packages that required checks miss, sorted.
+func Packages(checks []Check) (names []string) {
+	for _, c := range checks {
+		if name, ok := strings.CutPrefix(c.Remedy, installCommand); ok && c.Required && c.State == Missing {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
 // unready words what required checks miss.
 func unready(checks []Check, purpose Purpose) error {
-	var parts, absent, packages []string
+	var parts, absent []string
 	for _, c := range checks {
-		if !c.Required || c.State != Missing {
-			continue
+		switch {
+		case !c.Required || c.State != Missing:
+		case strings.HasPrefix(c.Remedy, installCommand):
+			absent = append(absent, c.Found)
+		default:
+			parts = append(parts, c.Name+": "+c.Found+": "+c.Remedy)
 		}
-		if name, ok := strings.CutPrefix(c.Remedy, installCommand); ok {
-			absent, packages = append(absent, c.Found), append(packages, name)
-			continue
-		}
-		parts = append(parts, c.Name+": "+c.Found+": "+c.Remedy)
 	}
-	if len(packages) > 0 {
-		slices.Sort(packages)
-		parts = append(parts, strings.Join(absent, ", ")+": "+installCommand+strings.Join(slices.Compact(packages), " "))
+	if len(absent) > 0 {
+		parts = append(parts, strings.Join(absent, ", ")+": "+installCommand+strings.Join(Packages(checks), " "))
 	}
 	if len(parts) == 0 {
 		return nil

@@ -16,6 +16,7 @@ import (
 // Probes are the questions that checks ask about a machine.
 type Probes struct {
 	Root     bool   // the process has user id 0
+	Arch     string // as Go names it
 	CPUs     int    // processors it may use
 	CacheDir string // where guest images are kept
 
@@ -60,6 +61,7 @@ const probeTimeout = 10 * time.Second
 func System(cacheDir string) Probes {
 	return Probes{
 		Root:        os.Geteuid() == 0,
+		Arch:        runtime.GOARCH,
 		CPUs:        runtime.NumCPU(),
 		CacheDir:    cacheDir,
 		Accel:       func() (guest.Choice, error) { return guest.ChooseAccel(guest.AccelAuto) },

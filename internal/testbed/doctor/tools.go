@@ -26,6 +26,8 @@ var tools = []tool{
 	{name: "mkfs.ext4", flag: "-V", install: "apt-get install e2fsprogs", required: true},
 	{name: "xz", install: "apt-get install xz-utils", required: true},
 	{name: "dpkg-deb", install: "apt-get install dpkg", required: true},
+	{name: "modprobe", install: "apt-get install kmod", required: true},
+	{name: "ip", flag: "-V", install: "apt-get install iproute2", required: true, measures: true},
 	{name: "sockperf", install: "apt-get install sockperf", required: true, measures: true},
 	{name: "iperf3", install: "apt-get install iperf3", required: true, measures: true},
 	{name: "libvirt", binary: "libvirtd", install: "apt-get install libvirt-daemon-system, for guests that libvirt runs"},

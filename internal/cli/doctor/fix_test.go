@@ -1,0 +1,79 @@
+package doctor
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"unnest/internal/cli/terminal"
+	"unnest/internal/testbed/doctor"
+)
+
+func TestFix(t *testing.T) {
+	const (
+		line   = "apt-get install --yes --no-install-recommends kmod qemu-system-x86"
+		update = "apt-get -qq update"
+		absent = "this machine lacks what the quick start requires: "
+	)
+	for _, tt := range []struct {
+		name      string
+		missing   []string // in PATH
+		spoil     func(*doctor.Probes)
+		yes       bool
+		installs  bool // the command does what it should
+		out, runs string
+		err       string
+	}{
+		{name: "nothing missing"},
+		{name: "nothing missing, yes", yes: true},
+		{name: "printed", missing: []string{"qemu-system-x86_64", "modprobe"}, out: line + "\n"},
+		{name: "printed for an ordinary user", missing: []string{"qemu-system-x86_64", "modprobe"}, spoil: func(p *doctor.Probes) { p.Root = false }, out: line + "\n"},
+		{name: "run", missing: []string{"qemu-system-x86_64", "modprobe"}, yes: true, installs: true, runs: update + "; " + line},
+		{name: "run in vain", missing: []string{"qemu-system-x86_64", "modprobe"}, yes: true, runs: update + "; " + line, err: absent + "qemu, modprobe"},
+		{name: "ordinary user", missing: []string{"modprobe"}, spoil: func(p *doctor.Probes) { p.Root = false }, yes: true, err: "not root: run sudo unnest doctor --fix --yes"},
+		{name: "another system", missing: []string{"modprobe", "apt-get"}, err: "no apt-get in PATH: install what provides Debian's packages kmod"},
+		{name: "no package helps", spoil: func(p *doctor.Probes) { p.OpenDevice = func(string) error { return errors.New("none") } }, err: absent + "tun"},
+		{name: "docker is optional", missing: []string{"docker"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p, missing := rich(), tt.missing
+			p.LookPath = func(program string) (string, error) {
+				if slices.Contains(missing, program) {
+					return "", errors.New("not found")
+				}
+				return "/usr/bin/" + program, nil
+			}
+			if tt.spoil != nil {
+				tt.spoil(&p)
+			}
+			var out, errs bytes.Buffer
+			var runs []string
+			err := run(t.Context(), Options{Streams: terminal.Streams{Out: &out, Err: &errs}, Probes: p, Fix: true, Yes: tt.yes, Run: func(command []string) error {
+				runs = append(runs, strings.Join(command, " "))
+				if tt.installs {
+					missing = nil
+				}
+				return nil
+			}})
+			if got := text(err); got != tt.err {
+				t.Errorf("error %q, want %q", got, tt.err)
+			}
+			if got := strings.Join(runs, "; "); got != tt.runs || out.String() != tt.out {
+				t.Errorf("ran %q and printed %q, want %q and %q", got, out.String(), tt.runs, tt.out)
+			}
+		})
+	}
+}
+
+// What apt prints and how it ends reaches the user.
+func TestInstall(t *testing.T) {
+	var errs bytes.Buffer
+	if err := install(terminal.Streams{Err: &errs}, []string{"sh", "-c", `echo "$DEBIAN_FRONTEND $2"; exit 3`, "apt"}); err == nil || err.Error() != "exit status 3" {
+		t.Errorf("got %v", err)
+	}
+	if want := "noninteractive DPkg::Lock::Timeout=300\n"; errs.String() != want {
+		t.Errorf("printed %q, want %q", errs.String(), want)
+	}
+}
