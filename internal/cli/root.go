@@ -15,6 +15,7 @@ import (
 	"unnest/internal/cli/compare"
 	"unnest/internal/cli/doctor"
 	"unnest/internal/cli/hostd"
+	"unnest/internal/cli/papers"
 	"unnest/internal/cli/plan"
 	"unnest/internal/cli/report"
 	"unnest/internal/cli/score"
@@ -40,7 +41,7 @@ func newRootCmd(streams terminal.Streams) *cobra.Command {
 		commands []*cobra.Command
 	}{
 		{"Measure what nesting costs:", []*cobra.Command{
-			bench.NewCmd(streams, nil), report.NewCmd(streams, nil), advise.NewCmd(streams, nil), compare.NewCmd(streams, nil), score.NewCmd(streams, nil),
+			bench.NewCmd(streams, nil), report.NewCmd(streams, nil), advise.NewCmd(streams, nil), compare.NewCmd(streams, nil), score.NewCmd(streams, nil), papers.NewCmd(streams, nil),
 		}},
 		{"Remove the duplicated network layer:", []*cobra.Command{hostd.NewCmd(streams, nil)}},
 		{"Plan what pods cost on VMs:", []*cobra.Command{plan.NewCmd(streams, nil)}},

@@ -8,10 +8,13 @@ import (
 	"strings"
 	"testing"
 
+	"unnest/internal/measure/noise"
 	"unnest/internal/measure/rundir"
 	"unnest/internal/report/advice"
+	"unnest/internal/report/claims"
 	"unnest/internal/report/papers"
 	"unnest/internal/report/provenance"
+	"unnest/internal/report/render"
 	"unnest/internal/report/render/text"
 	"unnest/internal/report/runs"
 )
@@ -142,5 +145,42 @@ func TestReadmeOfAdvice(t *testing.T) {
 		default:
 			t.Errorf("%s shows another output than %s has; rewrite it with -update:\n%s", file, part.run, want.String())
 		}
+	}
+}
+
+// TestResultsPage compares the claims of the papers in docs/results/README.md with the runs that are kept.
+// -update writes them again.
+func TestResultsPage(t *testing.T) {
+	const file, begin, end = "../../docs/results/README.md", "<!-- begin papers -->\n", "<!-- end papers -->"
+	kept := map[string]provenance.Source{}
+	for _, name := range claims.Runs() {
+		run, journal, err := rundir.Read("../../docs/results/runs/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept[name] = provenance.Source{Run: run, Samples: noise.Select(journal)}
+	}
+	var want bytes.Buffer
+	if err := render.Markdown(&want, claims.Build(kept)); err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(want.String(), "\n")
+	text = strings.ReplaceAll(text, "\n## ", "\n### ")
+	page, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, begins := strings.Cut(string(page), begin)
+	shown, after, ends := strings.Cut(rest, end)
+	switch {
+	case !begins || !ends:
+		t.Fatalf("%s lacks %q or %q", file, begin, end)
+	case shown == text:
+	case *update:
+		if err := os.WriteFile(file, []byte(before+begin+text+end+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	default:
+		t.Errorf("%s shows other claims than the runs have; rewrite it with -update", file)
 	}
 }

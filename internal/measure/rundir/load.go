@@ -23,9 +23,16 @@ func Load(path string) (result.Run, []result.Sample, error) {
 
 // Read reads the run directory path as Load does, and also what the run discarded. It returns an error
 // that names the file if a sample cannot belong to the run, see result.Run.Check.
-func Read(path string) (result.Run, result.Journal, error) {
+func Read(path string) (result.Run, result.Journal, error) { return read(path, os.ReadFile) }
+
+// ReadFS reads the run directory path of a file system as Read does.
+func ReadFS(files fs.FS, path string) (result.Run, result.Journal, error) {
+	return read(path, func(name string) ([]byte, error) { return fs.ReadFile(files, name) })
+}
+
+func read(path string, file func(name string) ([]byte, error)) (result.Run, result.Journal, error) {
 	name := filepath.Join(path, RunFile)
-	data, err := os.ReadFile(name)
+	data, err := file(name)
 	if err != nil {
 		return result.Run{}, result.Journal{}, fmt.Errorf("read run directory: %w", err)
 	}
@@ -33,7 +40,7 @@ func Read(path string) (result.Run, result.Journal, error) {
 	if err := json.Unmarshal(data, &run); err != nil {
 		return result.Run{}, result.Journal{}, fmt.Errorf("parse %s: %w", name, err)
 	}
-	journal, err := readJournal(path)
+	journal, err := readJournal(path, file)
 	if err == nil {
 		if err = run.Check(journal); err != nil {
 			err = fmt.Errorf("read run directory %s: %w", path, err)
@@ -44,10 +51,10 @@ func Read(path string) (result.Run, result.Journal, error) {
 
 // readJournal reads the journal of the run directory path, plain or compressed. A directory
 // with both is an error.
-func readJournal(path string) (result.Journal, error) {
+func readJournal(path string, file func(name string) ([]byte, error)) (result.Journal, error) {
 	plain, compressed := filepath.Join(path, SamplesFile), filepath.Join(path, CompressedFile)
-	data, err := os.ReadFile(plain)
-	packed, errPacked := os.ReadFile(compressed)
+	data, err := file(plain)
+	packed, errPacked := file(compressed)
 	switch {
 	case err == nil && errPacked == nil:
 		return result.Journal{}, fmt.Errorf("read journal: %s has both %s and %s: remove one", path, SamplesFile, CompressedFile)

@@ -14,7 +14,7 @@ const (
 	Totals = "totals" // as Bars, of sums, which may be below zero
 	Levels = "levels" // as Bars, of means with their standard errors by level
 	Lines  = "lines"  // values over X, joined by straight lines
-	Forest = "forest" // as Ratios, of one series, lying: a line for each category
+	Forest = "forest" // as Ratios, lying: a line for each category
 )
 
 // Chart is a figure as data.

@@ -153,7 +153,7 @@
 
   // The legend shows the marks of the points; ECharts turns only some of them.
   const icons = { inverse: "path://M0 0L10 0L5 9Z" };
-  const legendOf = (chart, base) => chart.kind !== "ratios" ? base : {
+  const legendOf = (chart, base) => chart.kind !== "ratios" && chart.kind !== "forest" ? base : {
     ...base, icon: undefined,
     data: chart.series.map((s) => ({ name: s.name, icon: icons[marks[s.slot % marks.length]] || marks[s.slot % marks.length] })),
   };
@@ -184,12 +184,12 @@
 
   // A line for each category, which may have a long name: a point and its interval.
   function forest(chart, c) {
-    const s = chart.series[0], [low, high] = extent(chart), colour = colourOf(chart, s);
-    const lie = (params, api) => {
-      const value = api.value(0);
+    const [low, high] = extent(chart);
+    const lie = (s) => (params, api) => {
+      const value = api.value(0), colour = colourOf(chart, s);
       if (Number.isNaN(value)) return undefined;
       const [x, y] = api.coord([value, api.value(1)]);
-      const children = [point("circle", x, y, colour, c.page)];
+      const children = [point(marks[s.slot % marks.length], x, y, colour, c.page)];
       if (!Number.isNaN(api.value(2)) && !Number.isNaN(api.value(3))) {
         const [from, to] = [2, 3].map((i) => api.coord([api.value(i), api.value(1)])[0]);
         const line = (x1, y1, x2, y2) => ({ type: "line", shape: { x1, y1, x2, y2 }, style: { stroke: colour, lineWidth: 1.5 } });
@@ -198,17 +198,19 @@
       return { type: "group", children };
     };
     const margin = chart.margin || 0, base = common(chart, c);
+    const ends = [Math.min(low, 1 - margin), Math.max(high, 1 + margin)];
     return {
       ...base,
-      grid: { ...base.grid, bottom: 28 },
-      xAxis: { ...valueAxis(chart, c), ...around(Math.min(low, 1 - margin), Math.max(high, 1 + margin)), name: chart.axis, nameLocation: "middle", nameGap: 26, nameTextStyle: axisText(c) },
+      legend: legendOf(chart, base.legend),
+      grid: { ...base.grid, bottom: chart.series.length > 1 ? 62 : 28 },
+      xAxis: { ...valueAxis(chart, c), ...(chart.log ? decades(chart, ...ends, c) : around(...ends)), name: chart.axis, nameLocation: "middle", nameGap: 26, nameTextStyle: axisText(c) },
       yAxis: { ...rowAxis(chart, c), axisLine: { show: false } },
-      series: [{
-        type: "custom", name: s.name, itemStyle: { color: colour }, encode: { x: 0, y: 1 }, clip: true, renderItem: lie,
+      series: chart.series.map((s) => ({
+        type: "custom", name: s.name, itemStyle: { color: colourOf(chart, s) }, encode: { x: 0, y: 1 }, clip: true, renderItem: lie(s),
         data: s.values.map((v, i) => [v ?? NaN, i, s.low[i] ?? NaN, s.high[i] ?? NaN]),
         markLine: { silent: true, symbol: "none", label: { show: false }, lineStyle: { color: c.soft, type: "solid", width: 1 }, data: [{ xAxis: 1 }] },
         markArea: { silent: true, itemStyle: { color: c.soft, opacity: 0.14 }, data: [[{ xAxis: 1 - margin }, { xAxis: 1 + margin }]] },
-      }],
+      })),
     };
   }
 

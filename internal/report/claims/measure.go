@@ -1,0 +1,157 @@
+package claims
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strings"
+
+	"unnest/internal/measure/collocation"
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/stats"
+	"unnest/internal/report/provenance"
+)
+
+// ours is what a run has on a claim: an effect against the baseline, or the values of one configuration.
+type ours struct {
+	effect stats.Effect
+	values []float64 // of blocks, without a baseline
+	label  string    // the case, of a worst or best one
+	why    string    // it is too little for a decision; empty: it is enough
+}
+
+// table has the samples of a run.
+type table struct {
+	input  provenance.Source
+	noisy  bool
+	values map[[2]string]map[result.Execution]map[string]float64 // by configuration and case: of executions by metric
+}
+
+func newTable(input provenance.Source) *table {
+	t := &table{input: input, values: map[[2]string]map[result.Execution]map[string]float64{}}
+	t.noisy = len(provenance.Observe(input.Run, input.Samples).Verdict()) > 0
+	for _, s := range input.Samples {
+		if collocation.OfDomain(s) && s.Tags[collocation.ActiveTag] != "true" {
+			continue
+		}
+		key := [2]string{s.Configuration, s.Case}
+		if t.values[key] == nil {
+			t.values[key] = map[result.Execution]map[string]float64{}
+		}
+		if t.values[key][s.Execution()] == nil {
+			t.values[key][s.Execution()] = map[string]float64{}
+		}
+		t.values[key][s.Execution()][s.Metric] = s.Value
+	}
+	return t
+}
+
+// measure returns what the run has on c.
+func (t *table) measure(c Claim) ours {
+	var cases []result.Case
+	for _, one := range t.input.Run.Cases {
+		if prefix, many := strings.CutSuffix(c.Case, "*"); one.Name == c.Case || many && strings.HasPrefix(one.Name, prefix) {
+			cases = append(cases, one)
+		}
+	}
+	if c.Extent == "" {
+		return t.over(c, cases)
+	}
+	var all []ours
+	for _, one := range cases {
+		if o := t.over(c, []result.Case{one}); o.why == "" {
+			o.label = one.Name
+			all = append(all, o)
+		}
+	}
+	if len(all) == 0 {
+		return ours{why: "no values"}
+	}
+	slices.SortFunc(all, func(a, b ours) int {
+		if a.effect.Log < b.effect.Log {
+			return -1
+		}
+		return 1
+	})
+	if lowest := c.Metric == "throughput"; lowest == (c.Extent == "worst") {
+		return all[0]
+	}
+	return all[len(all)-1]
+}
+
+// over is the geometric mean over cases, in the blocks that have all of them.
+func (t *table) over(c Claim, cases []result.Case) (o ours) {
+	a := t.observations(c, cases, c.Configuration)
+	if c.Baseline == "" {
+		o.values = stats.Values(stats.ByBlock(a))
+		if len(o.values) < stats.MinRepetitions {
+			o.why = "too few blocks"
+		}
+	} else {
+		var err error
+		if o.effect, err = stats.Compare(a, t.observations(c, cases, c.Baseline), t.input.Run.Interleaved); errors.Is(err, stats.ErrTooFew) {
+			o.why = "no values"
+		} else if err != nil {
+			o.why = err.Error()
+		} else if !o.effect.Testable() {
+			o.why = "too few blocks"
+		} else if !o.effect.Paired {
+			o.why = "the configurations share no block"
+		}
+	}
+	if o.why == "" && t.noisy {
+		o.why = "too noisy to conclude"
+	}
+	return o
+}
+
+// observations are the values of a claim's metric in one configuration. A block has one of each case.
+func (t *table) observations(c Claim, cases []result.Case, configuration string) (all []stats.Observation) {
+	found := map[int]int{}
+	for _, one := range cases {
+		metric, order := c.Metric, result.HIB
+		if metric == "performance" {
+			metric = one.Primary
+			if i := slices.IndexFunc(one.Metrics, func(m result.Metric) bool { return m.Name == metric }); i >= 0 {
+				order = one.Metrics[i].Order
+			}
+		}
+		var here []stats.Observation
+		for e, metrics := range t.values[[2]string{configuration, one.Name}] {
+			v := evaluate(metric, metrics)
+			if order == result.LIB {
+				v = 1 / v
+			}
+			if !math.IsNaN(v) {
+				here = append(here, stats.Observation{Block: e.Block, Value: v})
+			}
+		}
+		slices.SortFunc(here, func(a, b stats.Observation) int { return a.Block - b.Block })
+		for _, o := range stats.ByBlock(here) {
+			found[o.Block]++
+			all = append(all, o)
+		}
+	}
+	return slices.DeleteFunc(all, func(o stats.Observation) bool { return found[o.Block] < len(cases) })
+}
+
+// evaluate returns an expression of metrics: sums (+) of which products (*) are quotients (/). It is NaN if a metric is
+// missing.
+func evaluate(expression string, metrics map[string]float64) float64 {
+	for _, operator := range []struct {
+		sign string
+		join func(a, b float64) float64
+	}{
+		{"/", func(a, b float64) float64 { return a / b }},
+		{"*", func(a, b float64) float64 { return a * b }},
+		{"+", func(a, b float64) float64 { return a + b }},
+	} {
+		if a, b, has := strings.Cut(expression, operator.sign); has {
+			return operator.join(evaluate(a, metrics), evaluate(b, metrics))
+		}
+	}
+	if v, has := metrics[expression]; has {
+		return v
+	}
+	return math.NaN()
+}

@@ -1,0 +1,264 @@
+package report_test
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"unnest/internal/measure/noise"
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/rundir"
+	"unnest/internal/measure/stats"
+	"unnest/internal/report/document"
+	"unnest/internal/report/estimate"
+	"unnest/internal/report/papers"
+	"unnest/internal/report/record"
+	"unnest/internal/report/render"
+	"unnest/internal/report/runs"
+)
+
+const docs = "../../docs"
+
+// kept returns the report of a published run.
+func kept(t *testing.T, name string) (document.Document, result.Run) {
+	t.Helper()
+	run, journal, err := rundir.Read(docs + "/results/runs/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return runs.Build(run, noise.Select(journal), runs.Options{Dir: "docs/results/runs/" + name, Papers: papers.All()}), run
+}
+
+// rewrite makes the file of a page have text, with -update, or fails.
+func rewrite(t *testing.T, file, page, text, what string) {
+	t.Helper()
+	switch {
+	case page == text:
+	case *update:
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	default:
+		t.Errorf("%s %s; rewrite it with -update", file, what)
+	}
+}
+
+// byHand are the pages of published runs that no report ends.
+var byHand = []string{"aa", "boot"}
+
+// TestPublishedPages compares each page that shows a run with the report of the run. A page may have a part of
+// its own before it, which takes the place of the report's title. -update writes the report again.
+func TestPublishedPages(t *testing.T) {
+	dirs, err := filepath.Glob(docs + "/results/runs/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	compared := 0
+	for _, dir := range dirs {
+		name := filepath.Base(dir)
+		file := filepath.Join(docs, "results", name+".md")
+		page, err := os.ReadFile(file)
+		if os.IsNotExist(err) || slices.Contains(byHand, name) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		doc, _ := kept(t, name)
+		var out bytes.Buffer
+		if err := render.Markdown(&out, doc); err != nil {
+			t.Fatal(err)
+		}
+		title, rest, _ := strings.Cut(strings.TrimRight(out.String(), "\n")+"\n", "\n")
+		head := title + "\n"
+		if before, _, own := strings.Cut(string(page), "## The run\n"); own && !strings.HasPrefix(string(page), title) {
+			head = before + "## The run\n"
+		}
+		compared++
+		rewrite(t, file, string(page), head+rest, "shows another report than its run has")
+	}
+	if compared < 35 {
+		t.Errorf("compared %d pages", compared)
+	}
+}
+
+// A mark says of which run a number is: the run, the case (or suite:NAME), the metric and the configuration, or the
+// configuration / the baseline, and perhaps a form: mean, min or max of the values; lower or higher, in percent, of a
+// ratio; of a suite, geomean, or verdicts against the baseline: slower, faster, equal and not known.
+var (
+	marked = regexp.MustCompile(`<!-- = (\S+) (\S+) (\S+) (\S+?)(?:/([^\s/]+))?( \w+)? -->(\**(?:\d+(?:\.\d+)?)(?:, \d+, \d+, \d+| ?[^\d\[|,.;<>()]{0,12}\[\d+(?:\.\d+)?, \d+(?:\.\d+)?\])?)`)
+	anyKey = regexp.MustCompile(`<!-- = `)
+	number = regexp.MustCompile(`\d+(?:\.\d+)?`)
+)
+
+// numbersOf returns the numbers for a mark: a value, and the ends of its interval; or counts of verdicts.
+func numbersOf(data record.Data, suite bool, name, metric, configuration, baseline, form string) ([]float64, error) {
+	if suite && form == "geomean" {
+		for _, s := range data.Suites {
+			for _, total := range s.Totals {
+				if s.Suite == name && total.Configuration == configuration {
+					return []float64{float64(total.GeoMean), float64(total.Interval.Low), float64(total.Interval.High)}, nil
+				}
+			}
+		}
+		return nil, fmt.Errorf("no total of suite %s in %s", name, configuration)
+	}
+	counts := map[stats.Verdict]int{}
+	for _, e := range data.Estimates {
+		mine := e.Configuration == configuration && (e.Metric == metric || metric == "primary" && e.Primary)
+		if !mine || suite && e.Suite != name || !suite && e.Case != name {
+			continue
+		}
+		c := e.Against(baseline)
+		if baseline != "" && c == nil {
+			return nil, fmt.Errorf("%s has no comparison with %s", configuration, baseline)
+		}
+		if suite {
+			counts[c.Verdict]++
+			continue
+		}
+		return formOf(e, c, form)
+	}
+	if suite && len(counts) > 0 {
+		return []float64{float64(counts[stats.Worse]), float64(counts[stats.Better]), float64(counts[stats.Equal]), float64(counts[stats.Unknown] + counts[stats.TooFew])}, nil
+	}
+	return nil, fmt.Errorf("no %s of %s in %s", metric, name, configuration)
+}
+
+func formOf(e estimate.Estimate, c *estimate.Comparison, form string) ([]float64, error) {
+	value, interval := e.Center, e.Interval
+	if c != nil {
+		value, interval = c.Ratio, c.Interval
+	}
+	low, high := float64(interval.Low), float64(interval.High)
+	switch form {
+	case "":
+		return []float64{float64(value), low, high}, nil
+	case "mean":
+		return []float64{float64(e.Mean)}, nil
+	case "min":
+		return []float64{float64(e.Min)}, nil
+	case "max":
+		return []float64{float64(e.Max)}, nil
+	case "lower":
+		return []float64{100 * (1 - float64(value)), 100 * (1 - high), 100 * (1 - low)}, nil
+	case "higher":
+		return []float64{100 * (float64(value) - 1), 100 * (low - 1), 100 * (high - 1)}, nil
+	}
+	return nil, fmt.Errorf("unknown form %q", form)
+}
+
+// TestMarkedNumbers computes each marked number of a page again, and rounds it as it is printed. -update writes
+// the numbers again.
+func TestMarkedNumbers(t *testing.T) {
+	reports := map[string]record.Data{}
+	checked := 0
+	for _, file := range handWritten(t) {
+		page, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		good := 0
+		text := marked.ReplaceAllStringFunc(string(page), func(whole string) string {
+			m := marked.FindStringSubmatch(whole)
+			good++
+			if _, has := reports[m[1]]; !has {
+				doc, _ := kept(t, m[1])
+				reports[m[1]] = dataOf(doc)
+			}
+			name, suite := strings.CutPrefix(m[2], "suite:")
+			want, err := numbersOf(reports[m[1]], suite, name, m[3], m[4], m[5], strings.TrimSpace(m[6]))
+			if err != nil {
+				t.Errorf("%s: %s: %v", file, whole, err)
+				return whole
+			}
+			i := -1
+			shown := number.ReplaceAllStringFunc(m[7], func(old string) string {
+				if i++; i >= len(want) || math.IsNaN(want[i]) {
+					t.Errorf("%s: %s: there is no number for %s", file, whole, old)
+					return old
+				}
+				_, decimals, _ := strings.Cut(old, ".")
+				now := strconv.FormatFloat(want[i], 'f', len(decimals), 64)
+				if now != old && !*update {
+					t.Errorf("%s: %s: the run has %s instead of %s", file, whole, now, old)
+				}
+				return now
+			})
+			return strings.TrimSuffix(whole, m[7]) + shown
+		})
+		if n := len(anyKey.FindAllString(string(page), -1)); n != good {
+			t.Errorf("%s: %d of %d marks have no number behind them, or no key", file, n-good, n)
+		}
+		if at := regexp.MustCompile(`(?m)^ *<!-- = .*$`).FindString(string(page)); at != "" {
+			t.Errorf("%s: %.60s: a mark at the beginning of a line ends the paragraph: put a word before it", file, at)
+		}
+		checked += good
+		if *update && text != string(page) {
+			rewrite(t, file, string(page), text, "")
+		}
+	}
+	if checked < 100 {
+		t.Errorf("checked %d marks", checked)
+	}
+}
+
+// handWritten are the pages that no report ends.
+func handWritten(t *testing.T) (files []string) {
+	t.Helper()
+	for _, pattern := range []string{"/../README.md", "/*.md", "/*/*.md"} {
+		matches, err := filepath.Glob(docs + pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, file := range matches {
+			name := strings.TrimSuffix(filepath.Base(file), ".md")
+			_, err := os.Stat(filepath.Join(docs, "results/runs", name))
+			if filepath.Base(filepath.Dir(file)) != "results" || err != nil || slices.Contains(byHand, name) {
+				files = append(files, file)
+			}
+		}
+	}
+	return files
+}
+
+var notProse = regexp.MustCompile("(?s)<!-- begin (\\S+) -->.*?<!-- end \\S+ -->|```.*?```|`[^`]*`|\\]\\([^)]*\\)|(?m:^(?: {4}|\t)[^\n]*$)")
+
+// unmarked is how many decimal fractions of a page have no mark yet. Make it smaller, not larger: mark what a
+// published run has. The rest is of papers, plans, prices and measurements without a run.
+var unmarked = map[string]int{
+	"README.md": 2, "docs/advise.md": 5, "docs/bench-cluster.md": 3, "docs/brfusion.md": 11, "docs/collocation.md": 98,
+	"docs/decisions/guest.md": 8, "docs/decisions/host.md": 7, "docs/decisions/measuring.md": 12,
+	"docs/decisions/planning.md": 16, "docs/decisions/statistics.md": 2, "docs/decisions/testbed.md": 12,
+	"docs/explanation/snapshots.md": 9, "docs/explanation/statistics.md": 12, "docs/hostlo.md": 85, "docs/kubernetes.md": 8,
+	"docs/plan.md": 10, "docs/quickstart.md": 1, "docs/results/README.md": 2, "docs/results/aa.md": 22,
+	"docs/results/boot.md": 18, "docs/results/chaos.md": 4, "docs/results/fuzzing.md": 1,
+	"docs/results/hostlo-latency.md": 456, "docs/results/kubernetes-conformance.md": 6, "docs/results/kubernetes-pods.md": 11,
+	"docs/results/kvm.md": 3, "docs/results/multilevel.md": 59, "docs/results/plan-google2011.md": 107,
+	"docs/results/plan-speed.md": 76, "docs/results/poll.md": 77, "docs/results/quickstart-decisions.md": 67,
+	"docs/results/restore-soak.md": 2, "docs/results/sched-cost.md": 5, "docs/results/xen-cost.md": 7, "docs/suites.md": 19,
+	"docs/upgrading.md": 4, "docs/volumes.md": 11, "docs/xen.md": 8,
+}
+
+// A number that is new on a page has a mark, or is not a measurement.
+func TestUnmarkedNumbers(t *testing.T) {
+	decimal := regexp.MustCompile(`\b\d+\.\d+\b`)
+	for _, file := range handWritten(t) {
+		page, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := marked.ReplaceAllString(notProse.ReplaceAllString(string(page), " "), " ")
+		name := strings.TrimPrefix(filepath.ToSlash(filepath.Clean(file)), "../../")
+		if n := len(decimal.FindAllString(text, -1)); n > unmarked[name] {
+			t.Errorf("%s: %d decimal fractions without a mark, want at most %d: put <!-- = RUN CASE METRIC CONFIGURATION/BASELINE --> before a new one", name, n, unmarked[name])
+		}
+	}
+}
