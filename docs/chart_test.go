@@ -45,7 +45,7 @@ func chartValues(t *testing.T) (values map[string]string) {
 		t.Fatal(err)
 	}
 	values = map[string]string{}
-	flatten(t, "", tree, []string{"resources"}, values)
+	flatten(t, "", tree, []string{"resources", "splitPods.resources"}, values)
 	return values
 }
 

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -337,15 +336,15 @@ func TestManifests(t *testing.T) {
 			t.Fatalf("%s: %v", data, err)
 		}
 		a := m.Metadata.Annotations
-		if m.Kind != "Pod" || m.Metadata.Labels["unnest.io/split-pod"] != "true" || len(a) != 3+3*count(a["unnest.io/fractions"]) {
+		if m.Kind != "Pod" || len(m.Metadata.Labels) > 0 || len(a) != 3+2*(1+strings.Count(a["unnest.io/split"], ";")) {
 			t.Errorf("%s: got %+v", e.Name(), m)
 		}
-		got[e.Name()] = m.Metadata.Namespace + "/" + m.Metadata.Name + ": " + a["unnest.io/user"] + " " + a["unnest.io/pod"] + " " + a["unnest.io/fractions"] + " " +
-			a["unnest.io/fraction.0"] + " on " + a["unnest.io/fraction.0.model"] + ", " + a["unnest.io/fraction.1"] + " on " + a["unnest.io/fraction.1.model"]
+		got[e.Name()] = m.Metadata.Namespace + "/" + m.Metadata.Name + ": " + a["unnest.io/user"] + " " + a["unnest.io/pod"] + " " + a["unnest.io/split"] + " on " +
+			a["unnest.io/fraction.0.model"] + ", " + a["unnest.io/fraction.1.model"]
 	}
 	want := map[string]string{
-		"ann_big.yaml":                "ann/big: ann big 2 b,c on large, a on xlarge",
-		"dan_3_be55e4cc5c4b3d7c.yaml": "/3: Dan= 3 2 a,c on xlarge, b on large",
+		"ann_big.yaml":                "ann/big: ann big b,c;a on large, xlarge",
+		"dan_3_be55e4cc5c4b3d7c.yaml": "/3: Dan= 3 a,c;b on xlarge, large",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("manifests (-want +got):\n%s", diff)
@@ -353,15 +352,6 @@ func TestManifests(t *testing.T) {
 	if _, err := execute(t.Context(), t, "--trace", trace, "--write", dir); err == nil || !strings.Contains(err.Error(), "is not empty: name a new directory") {
 		t.Errorf("a second time: got %v, want a refusal", err)
 	}
-}
-
-// count reads a number, -1 if it is none.
-func count(text string) int {
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		return -1
-	}
-	return n
 }
 
 // The recipe's arguments are ones that the commands take, and its numbers agree.

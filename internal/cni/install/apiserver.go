@@ -33,6 +33,7 @@ type reporter struct {
 	now     func() time.Time
 
 	known   NICs // that the daemon counted last
+	host    string
 	said    string
 	saidAt  time.Time
 	changed map[string]transition // by type of condition
@@ -66,7 +67,10 @@ func (r *reporter) report(ctx context.Context, h health) error {
 	if h.nics.Known {
 		r.known = h.nics
 	}
-	says := fmt.Sprint(all, capacity, known)
+	if h.nics.Host != "" {
+		r.host = h.nics.Host
+	}
+	says := fmt.Sprint(all, capacity, known, r.host)
 	if says == r.said && now.Sub(r.saidAt) < heartbeat {
 		return nil
 	}
@@ -95,10 +99,14 @@ func (r *reporter) status(all []condition, capacity int, known bool, now time.Ti
 	return status
 }
 
-// patch merges status into the node's. A strategic merge leaves other conditions alone. The
+// patch merges status, and the label of the host, into the node's. A strategic merge leaves other conditions alone. The
 // libraries of Kubernetes would make the plugin, which runs for each pod, twice as large.
 func (r *reporter) patch(ctx context.Context, status map[string]any) error {
-	body, err := json.Marshal(map[string]any{"status": status})
+	object := map[string]any{"status": status}
+	if r.host != "" {
+		object["metadata"] = map[string]any{"labels": map[string]string{HostLabel: r.host}}
+	}
+	body, err := json.Marshal(object)
 	if err != nil {
 		return err
 	}

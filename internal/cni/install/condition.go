@@ -13,6 +13,8 @@ const (
 	Resource      = "unnest.io/nic"
 	ConditionType = "UnnestNetworkReady"
 	PoliciesType  = "UnnestNetworkPoliciesEnforced"
+	// HostLabel is splitpod.HostLabel.
+	HostLabel = "unnest.node-restriction.kubernetes.io/host"
 )
 
 // health is what a check of the node has found.

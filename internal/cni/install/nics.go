@@ -2,13 +2,18 @@ package install
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/pem"
 	"fmt"
+	"os"
+	"path/filepath"
 	"time"
 
 	"unnest/internal/cni/brfusion"
 	"unnest/internal/cni/hostclient"
 	"unnest/internal/cni/netconf"
 	"unnest/internal/hostapi/hostdpb"
+	"unnest/internal/hostapi/identity"
 )
 
 // NICs are the NICs of a node's pods.
@@ -18,6 +23,7 @@ type NICs struct {
 	Limited        string    // why there is none more; "": there is
 	Expires        time.Time // the node's certificate; zero: unknown
 	Policies       hostdpb.PolicyState
+	Host           string // identifies host and tenant of the node; "": unknown
 }
 
 // full reports whether pods have all NICs.
@@ -43,7 +49,24 @@ func count(ctx context.Context, plugin string, stdin []byte) (n NICs, err error)
 		return n, fmt.Errorf("ask for the NICs of pods: %w", err)
 	}
 	n.Policies = s.GetPolicies()
+	if n.Host, err = host(c.Credentials, s.GetTenant()); err != nil {
+		return n, err
+	}
 	n.Known = s.GetNics() != nil && c.Mode == netconf.Hotplug
 	n.Attached, n.Free, n.Limited = int(s.GetNics().GetAttached()), int(s.GetNics().GetFree()), s.GetLimited()
 	return n, nil
+}
+
+// host identifies the daemon that has answered, by its certificate authority, together with the
+// tenant: nodes with the same value can be in one segment.
+func host(credentials, tenant string) (string, error) {
+	content, err := os.ReadFile(filepath.Join(credentials, identity.CAFile))
+	if err != nil {
+		return "", fmt.Errorf("read certificate of the host daemon: %w", err)
+	}
+	block, _ := pem.Decode(content)
+	if block == nil {
+		return "", fmt.Errorf("read certificate of the host daemon: %s has none", identity.CAFile)
+	}
+	return fmt.Sprintf("%x", sha256.Sum256(append(block.Bytes, tenant...)))[:32], nil
 }

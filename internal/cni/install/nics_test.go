@@ -52,6 +52,8 @@ func TestCount(t *testing.T) {
 	config := func(more string) string {
 		return `{"cniVersion": "1.1.0", "name": "pods", "type": "brfusion", "server": "` + server + `", "credentials": "` + dir + `", ` + more + `}`
 	}
+	host, err := host(dir, "")
+	check(t, err)
 	for _, tt := range []struct {
 		plugin, config string
 		want           NICs
@@ -61,6 +63,9 @@ func TestCount(t *testing.T) {
 		{"brfusion", config(`"mode": "trunk", "ipam": {"type": "hostd"}`), NICs{Attached: 2, Free: 6, Limited: "no address", Expires: expires}},
 		{"hostlo", "{}", NICs{}},
 	} {
+		if tt.plugin == "brfusion" {
+			tt.want.Host = host
+		}
 		if got, err := count(t.Context(), tt.plugin, []byte(tt.config)); got != tt.want || err != nil {
 			t.Errorf("%s: got %+v, %v, want %+v", tt.config, got, err, tt.want)
 		}
@@ -77,5 +82,25 @@ func TestCount(t *testing.T) {
 		if _, err := count(t.Context(), "brfusion", []byte(stdin)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %s", stdin, err, want)
 		}
+	}
+}
+
+// Nodes of one daemon and tenant have the same host. Another tenant, or another daemon, is another one.
+func TestHost(t *testing.T) {
+	_, dir := (&fakeDaemon{}).serve(t, time.Now().Add(time.Hour))
+	_, other := (&fakeDaemon{}).serve(t, time.Now().Add(time.Hour))
+	seen := map[string]bool{}
+	for _, of := range [][2]string{{dir, "red"}, {dir, "red"}, {dir, "blue"}, {other, "red"}} {
+		h, err := host(of[0], of[1])
+		if err != nil || len(h) != 32 {
+			t.Errorf("got %q, %v", h, err)
+		}
+		seen[h] = true
+	}
+	if len(seen) != 3 {
+		t.Errorf("got %d hosts, want 3", len(seen))
+	}
+	if _, err := host(t.TempDir(), "red"); err == nil {
+		t.Error("a host without certificate")
 	}
 }

@@ -116,6 +116,7 @@ type apiServer struct {
 	*httptest.Server
 	asked  []string // method, path, type and token of each request
 	status map[string]any
+	labels map[string]string
 	refuse bool
 }
 
@@ -124,11 +125,14 @@ func newAPIServer(t *testing.T) (*apiServer, *reporter) {
 	s := &apiServer{}
 	s.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.asked = append(s.asked, strings.Join([]string{r.Method, r.URL.EscapedPath(), r.Header.Get("Content-Type"), r.Header.Get("Authorization")}, " "))
-		var node struct{ Status map[string]any }
+		var node struct {
+			Metadata struct{ Labels map[string]string }
+			Status   map[string]any
+		}
 		if err := json.NewDecoder(r.Body).Decode(&node); err != nil {
 			t.Error(err)
 		}
-		s.status = node.Status
+		s.status, s.labels = node.Status, node.Metadata.Labels
 		if s.refuse {
 			http.Error(w, `{"message": "nodes \"node1\" is forbidden"}`, http.StatusForbidden)
 		}
@@ -201,6 +205,14 @@ func TestReport(t *testing.T) {
 	}
 	r.known = NICs{}
 	report(ill, 12*time.Minute, 4)
+	if s.labels != nil {
+		t.Errorf("labels without a known host: %v", s.labels)
+	}
+	report(health{nics: NICs{Host: "f00"}}, 13*time.Minute, 5)
+	report(ill, 14*time.Minute, 6)
+	if s.labels[HostLabel] != "f00" {
+		t.Errorf("labels %v, want the host that the daemon was", s.labels)
+	}
 	if s.status["capacity"] != nil || s.status["allocatable"] != nil {
 		t.Errorf("a capacity that is not known is %v", s.status)
 	}

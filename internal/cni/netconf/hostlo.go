@@ -2,6 +2,7 @@ package netconf
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"regexp"
@@ -50,6 +51,10 @@ type Hostlo struct {
 	RawKey     string `json:"key"`
 	RawMode    string `json:"mode"`
 }
+
+// In Kubernetes, a segment that the pod's annotations name belongs to the pod's namespace, which the
+// kubelet passes as K8S_POD_NAMESPACE: "web" of namespace shop is the host's segment "shop.web". So
+// nobody can join a segment of another namespace, whatever names and keys he knows.
 
 // annotations is containerd's and CRI-O's capability for the annotations of a pod.
 const annotations = "io.kubernetes.cri.pod-annotations"
@@ -124,12 +129,25 @@ func (c *Hostlo) chooseSegment(args string) error {
 		}
 		if c.Segment.Name == "" && source.segment.Name != "" {
 			c.Segment = source.segment
+			if namespace := values["K8S_POD_NAMESPACE"]; source.keys == annotationKeys && namespace != "" {
+				c.Segment.Name = inNamespace(namespace, c.Segment.Name)
+			}
 		}
 	}
 	if c.Segment.Name != "" && c.Segment.Mode == "" {
 		c.Segment.Mode = c.RawMode
 	}
 	return nil
+}
+
+// inNamespace returns the host's name of a namespace's segment. A namespace has no dots, and no capital
+// letters, so a hash of long names is not one of another namespace.
+func inNamespace(namespace, name string) string {
+	full := namespace + "." + name
+	if len(full) > maxName {
+		return fmt.Sprintf("N%x", sha256.Sum256([]byte(full)))[:maxName-1]
+	}
+	return full
 }
 
 // nameFormat is also that of container IDs and networks.

@@ -4,17 +4,8 @@ package policyclient
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
-	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -27,75 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+
+	"unnest/internal/kube/kubetest"
 )
-
-// programs is what `make kubernetes` makes.
-const programs = "../../../bin/kubernetes"
-
-func freeAddress(t *testing.T) (address, port string) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	_, port, _ = net.SplitHostPort(l.Addr().String())
-	return l.Addr().String(), port
-}
-
-func run(t *testing.T, name string, args ...string) {
-	t.Helper()
-	cmd := exec.Command(filepath.Join(programs, name), args...)
-	log, err := os.Create(filepath.Join(t.TempDir(), name+".log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatalf("%v: run make kubernetes", err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		_ = log.Close()
-		if t.Failed() {
-			content, _ := os.ReadFile(log.Name())
-			t.Logf("%s:\n%s", name, content[max(0, len(content)-2000):])
-		}
-	})
-}
-
-// startAPIServer starts etcd and an API server that lets its one user do everything, and
-// returns its address.
-func startAPIServer(t *testing.T) *rest.Config {
-	t.Helper()
-	dir := t.TempDir()
-	etcd, _ := freeAddress(t)
-	peer, _ := freeAddress(t)
-	address, port := freeAddress(t)
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	der, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tokens := filepath.Join(dir, "tokens.key")
-	if err := os.WriteFile(tokens, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	users := filepath.Join(dir, "users.csv") // the API server has no anonymous users if it allows everything
-	if err := os.WriteFile(users, []byte("secret,test,1\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	run(t, "etcd", "--data-dir="+dir+"/etcd", "--unsafe-no-fsync", "--log-level=warn",
-		"--listen-client-urls=http://"+etcd, "--advertise-client-urls=http://"+etcd, "--listen-peer-urls=http://"+peer)
-	run(t, "kube-apiserver", "--etcd-servers=http://"+etcd, "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none",
-		"--secure-port="+port, "--cert-dir="+dir, "--authorization-mode=AlwaysAllow", "--token-auth-file="+users, "--disable-admission-plugins=ServiceAccount",
-		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-signing-key-file="+tokens, "--service-account-key-file="+tokens)
-	return &rest.Config{Host: "https://" + address, BearerToken: "secret", TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
-}
 
 // apply creates or changes an object, or its status.
 func applyObject(t *testing.T, config *rest.Config, path string, o any) {
@@ -144,7 +69,7 @@ func applyPod(t *testing.T, config *rest.Config, name, address string) {
 
 // A real API server's objects, lists and watches keep the daemon in step.
 func TestRunOnAPIServer(t *testing.T) {
-	config := startAPIServer(t)
+	config := kubetest.StartAPIServer(t)
 	applyObject(t, config, "/api/v1/namespaces/web", &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: "web"}})
 	applyPod(t, config, "a", "10.0.0.1")
 	applyPod(t, config, "b", "")

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"unnest/internal/kube/networkpolicy"
+	"unnest/internal/kube/splitpod"
 )
 
 // informers follow what policies depend on, by list and watch.
@@ -74,6 +75,7 @@ func newInformers(config *rest.Config, changed func()) (*informers, error) {
 func strip(o any) (any, error) {
 	if p, ok := o.(*corev1.Pod); ok {
 		p.UID = runtimeUID(p)
+		p.Labels = splitpod.EffectiveLabels(p) // policies for a split pod are for all of its fractions
 	}
 	if m, err := meta.Accessor(o); err == nil {
 		m.SetManagedFields(nil)

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"unnest/internal/hostapi/hostdpb"
+	"unnest/internal/kube/splitpod"
 )
 
 // patience is for what must happen, on any machine.
@@ -150,6 +151,21 @@ func TestAttackAnnotatedUID(t *testing.T) {
 		p.Annotations = annotations
 		if got, err := strip(p); err != nil || got.(*corev1.Pod).UID != want || len(got.(*corev1.Pod).Annotations) > 0 {
 			t.Errorf("%v: UID %q, %v, want %q", annotations, got.(*corev1.Pod).UID, err, want)
+		}
+	}
+}
+
+// The policies for a split pod are for its companions, which do not have its labels in the API. A pod
+// that belongs to no pod gets no labels by the annotation.
+func TestLabelsOfCompanion(t *testing.T) {
+	yes := true
+	for want, owner := range map[string]string{"web": "Pod", "": "ReplicaSet"} {
+		p := newPod("web-0-f1", "")
+		p.Labels = map[string]string{splitpod.PodLabel: "f00"}
+		p.Annotations = map[string]string{splitpod.LabelsAnnotation: `{"app":"web","unnest.io/split-pod":"other"}`}
+		p.OwnerReferences = []metav1.OwnerReference{{Kind: owner, Name: "web-0", UID: "f00", Controller: &yes}}
+		if _, err := strip(p); err != nil || p.Labels["app"] != want || p.Labels[splitpod.PodLabel] != "f00" {
+			t.Errorf("a pod of a %s has the labels %v, %v", owner, p.Labels, err)
 		}
 	}
 }

@@ -108,10 +108,9 @@ func hash64(texts ...string) uint64 {
 
 // The keys of manifests.
 const (
-	splitLabel = "unnest.io/split-pod"
+	splitKey   = "unnest.io/split" // splitpod.SplitAnnotation
 	userKey    = "unnest.io/user"
 	podKey     = "unnest.io/pod"
-	countKey   = "unnest.io/fractions"
 	fractionOf = "unnest.io/fraction."
 )
 
@@ -121,13 +120,20 @@ func (p Pod) YAML() []byte {
 	if p.Namespace != "" {
 		text += entry(2, "namespace", p.Namespace)
 	}
-	text += "  labels:\n" + entry(4, splitLabel, "true") + "  annotations:\n" +
-		entry(4, userKey, p.User) + entry(4, podKey, p.Name) + entry(4, countKey, strconv.Itoa(len(p.Fractions)))
+	text += "  annotations:\n" + entry(4, splitKey, strings.Join(p.containers(), ";")) + entry(4, userKey, p.User) + entry(4, podKey, p.Name)
 	for i, f := range p.Fractions {
 		key := fractionOf + strconv.Itoa(i)
-		text += entry(4, key, strings.Join(f.Containers, ",")) + entry(4, key+".model", f.Model) + entry(4, key+".vm", strconv.Itoa(f.VM))
+		text += entry(4, key+".model", f.Model) + entry(4, key+".vm", strconv.Itoa(f.VM))
 	}
 	return []byte(text)
+}
+
+// containers returns the names of each fraction's containers, with commas.
+func (p Pod) containers() (all []string) {
+	for _, f := range p.Fractions {
+		all = append(all, strings.Join(f.Containers, ","))
+	}
+	return all
 }
 
 // entry returns a line of YAML. YAML accepts JSON strings (1.2, §1.3).

@@ -64,12 +64,8 @@ metadata:
 spec:
   template:
     metadata:
-      labels:
-        unnest.io/split-pod: "true"
       annotations:
-        unnest.io/fractions: "2"
-        unnest.io/fraction.0: "a,b"
-        unnest.io/fraction.1: "c"
+        unnest.io/split: "a,b;c"
 `
 	if len(files) != 2 || !strings.Contains(string(files[0].Text), "kind: Pod") || files[1].Name != "shop_deployment_web.yaml" {
 		t.Fatalf("files %v", files)

@@ -3,8 +3,8 @@ package manifest
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -34,36 +34,24 @@ func Files(pods []Pod) []File {
 	return files
 }
 
-// partition is the containers of each fraction, sorted, so that equal splits have equal texts.
-func (p Pod) partition() []string {
-	var parts []string
-	for _, f := range p.Fractions {
-		parts = append(parts, strings.Join(f.Containers, ","))
-	}
+// partition is the value of the annotation with the fractions sorted, so that equal splits have
+// equal texts.
+func (p Pod) partition() string {
+	parts := p.containers()
 	slices.Sort(parts)
-	return parts
+	return strings.Join(parts, ";")
 }
 
 // workload returns a patch of the pod template of a workload.
 func workload(pods []Pod) []byte {
-	count, partition := map[string]int{}, map[string][]string{}
+	count := map[string]int{}
 	for _, p := range pods {
-		text := strings.Join(p.partition(), ";")
-		count[text]++
-		partition[text] = p.partition()
+		count[p.partition()]++
 	}
-	var texts []string
-	for text := range count {
-		texts = append(texts, text)
-	}
-	most := slices.MinFunc(texts, func(a, b string) int { return cmp.Or(count[b]-count[a], strings.Compare(a, b)) })
+	most := slices.MinFunc(slices.Collect(maps.Keys(count)), func(a, b string) int { return cmp.Or(count[b]-count[a], strings.Compare(a, b)) })
 	p := pods[0]
 	text := fmt.Sprintf("# %d of its pods are split so in the plan, %d otherwise.\napiVersion: apps/v1\nkind: %s\nmetadata:\n", count[most], len(pods)-count[most], p.Kind) +
-		entry(2, "name", p.Workload) + entry(2, "namespace", p.Namespace) + "spec:\n  template:\n    metadata:\n      labels:\n" + entry(8, splitLabel, "true") +
-		"      annotations:\n" + entry(8, countKey, strconv.Itoa(len(partition[most])))
-	for i, containers := range partition[most] {
-		text += entry(8, fractionOf+strconv.Itoa(i), containers)
-	}
+		entry(2, "name", p.Workload) + entry(2, "namespace", p.Namespace) + "spec:\n  template:\n    metadata:\n      annotations:\n" + entry(8, splitKey, most)
 	if len(pods) < p.Replicas {
 		return partly(text, len(pods), p.Replicas)
 	}

@@ -1,0 +1,70 @@
+package splitcontroller
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"unnest/internal/kube/splitpod"
+)
+
+// admit changes new pods with the annotation, and refuses those that cannot be split.
+type admit struct {
+	decoder admission.Decoder
+	client  client.Client
+}
+
+func newAdmission(scheme *runtime.Scheme, c client.Client) *admit {
+	return &admit{admission.NewDecoder(scheme), c}
+}
+
+// Handle implements admission.Handler.
+func (a *admit) Handle(ctx context.Context, request admission.Request) admission.Response {
+	var p corev1.Pod
+	if err := a.decoder.Decode(request, &p); err != nil {
+		return admission.Errored(http.StatusBadRequest, err)
+	}
+	if !splitpod.Asked(&p) {
+		return admission.Allowed("")
+	}
+	p.Namespace = request.Namespace // a request may leave it out
+	err := splitpod.Admit(&p)
+	if err == nil {
+		err = a.try(ctx, &p)
+	}
+	if err != nil {
+		return admission.Denied(err.Error())
+	}
+	changed, err := json.Marshal(&p)
+	if err != nil {
+		return admission.Errored(http.StatusInternalServerError, err)
+	}
+	return admission.PatchResponseFromRaw(request.Object.Raw, changed)
+}
+
+// try has the API server check the companions as it checks the pod: what they are, and whether the
+// namespace's Pod Security and other admission let them in. It creates nothing.
+func (a *admit) try(ctx context.Context, p *corev1.Pod) error {
+	all, err := splitpod.Companions(p)
+	if err != nil {
+		return err
+	}
+	for i, c := range all {
+		if p.Name == "" { // the API server makes the name later
+			c.Name, c.GenerateName = "", p.GenerateName
+		} else {
+			c.GenerateName, c.Name = c.Name+"-", ""
+		}
+		c.OwnerReferences = nil // the pod has no UID yet
+		if err := a.client.Create(ctx, c, client.DryRunAll); err != nil {
+			return fmt.Errorf("fraction %d of the pod: %w", i+2, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,594 @@
+//go:build kubernetes
+
+package splitcontroller
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"text/template"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"unnest/internal/kube/kubetest"
+	"unnest/internal/kube/splitpod"
+)
+
+const (
+	patience  = 2 * time.Minute // on a busy machine
+	namespace = "unnest-system"
+	account   = "system:serviceaccount:" + namespace + ":" + Name
+)
+
+// world is an API server with scheduler and controllers, three nodes on two hosts, and the chart's
+// objects. No kubelet runs pods: the test says what they are.
+type world struct {
+	t *testing.T
+	client.Client
+	config *rest.Config
+	port   int
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	config := kubetest.StartAPIServer(t)
+	config.QPS, config.Burst = 1000, 1000
+	scheme := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(scheme), appsv1.AddToScheme(scheme), admissionregistrationv1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, config: config}
+	w.eventually("the API server answers", func() (err error) {
+		w.Client, err = client.New(config, client.Options{Scheme: scheme})
+		if err == nil {
+			err = w.List(t.Context(), &corev1.NamespaceList{})
+		}
+		return err
+	})
+	_, port := kubetest.FreeAddress(t)
+	w.port, _ = strconv.Atoi(port)
+	for _, name := range []string{namespace, "shop"} {
+		w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	}
+	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "strict", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "baseline"}}})
+	for name, host := range map[string]string{"a1": "a", "b1": "b", "b2": "b"} {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{splitpod.HostLabel: host, corev1.LabelHostname: name}}}
+		w.create(n)
+		n.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("8"), "memory": resource.MustParse("8Gi"), "pods": resource.MustParse("100")}
+		n.Status.Capacity = n.Status.Allocatable
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		w.check(w.Status().Update(t.Context(), n))
+	}
+	w.chart()
+	kubetest.StartControllers(t, config, "garbage-collector-controller,deployment-controller,replicaset-controller")
+	return w
+}
+
+// chart creates the objects of the chart except the Deployment. The webhook has an address of this machine.
+func (w *world) chart() {
+	w.t.Helper()
+	read := func(name string) string {
+		content, err := os.ReadFile("../../../deploy/chart/" + name)
+		w.check(err)
+		return string(content)
+	}
+	var values map[string]any
+	w.check(yaml.Unmarshal([]byte(read("values.yaml")), &values))
+	values["splitPods"].(map[string]any)["enabled"] = true
+	tmpl, err := template.New("").Funcs(template.FuncMap{"toJson": func(v any) (string, error) { text, err := json.Marshal(v); return string(text), err }}).
+		Parse(read("templates/splitpods.yaml"))
+	w.check(err)
+	var out bytes.Buffer
+	w.check(tmpl.Execute(&out, map[string]any{"Values": values}))
+	for decoder := utilyaml.NewYAMLOrJSONDecoder(&out, 4096); ; {
+		var o unstructured.Unstructured
+		if err := decoder.Decode(&o); errors.Is(err, io.EOF) {
+			return
+		} else if err != nil {
+			w.t.Fatal(err)
+		}
+		switch o.GetKind() {
+		case "", "Deployment":
+			continue
+		case "MutatingWebhookConfiguration":
+			hooks := o.Object["webhooks"].([]any)
+			hooks[0].(map[string]any)["clientConfig"] = map[string]any{"url": fmt.Sprintf("https://127.0.0.1:%d/admit", w.port)}
+		}
+		w.create(&o)
+	}
+}
+
+func (w *world) check(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) create(o client.Object) {
+	w.t.Helper()
+	if err := w.Create(w.t.Context(), o); err != nil {
+		w.t.Fatalf("create %T %s: %v", o, o.GetName(), err)
+	}
+}
+
+// eventually waits until f returns nil.
+func (w *world) eventually(what string, f func() error) {
+	w.t.Helper()
+	var err error
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if err = f(); err == nil {
+			return
+		}
+	}
+	w.t.Fatalf("%s: not within %v: %v", what, patience, err)
+}
+
+// controller runs the controller with its rights in the chart, until stop or the end of the test.
+// After so many changes of pods it is killed; 0: never.
+func (w *world) controller(changes int32) (stop func()) {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	config := rest.CopyConfig(w.config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: account, Groups: []string{"system:serviceaccounts", "system:authenticated"}}
+	if changes > 0 {
+		left := &atomic.Int32{}
+		left.Store(changes)
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return trip(func(r *http.Request) (*http.Response, error) {
+				dry := r.URL.Query().Has("dryRun")
+				if r.Method != http.MethodGet && strings.Contains(r.URL.Path, "/pods") && !dry && left.Add(-1) < 0 {
+					cancel()
+					return nil, errors.New("the controller is killed")
+				}
+				return next.RoundTrip(r)
+			})
+		})
+	}
+	address, _ := kubetest.FreeAddress(w.t)
+	var log bytes.Buffer
+	ended := make(chan error, 1)
+	go func() {
+		ended <- Run(ctx, config, Options{Namespace: namespace, Host: "127.0.0.1", Port: w.port, Health: address, Metrics: "0", Log: slog.New(slog.NewTextHandler(&log, nil)), retry: 200 * time.Millisecond})
+	}()
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		err := <-ended
+		if w.t.Failed() || err != nil && changes == 0 {
+			w.t.Logf("the controller ended (%v):\n%s", err, log.String())
+		}
+	}
+	w.t.Cleanup(stop)
+	w.eventually("the controller is ready", func() error {
+		if ctx.Err() != nil {
+			return nil
+		}
+		answer, err := http.Get("http://" + address + "/readyz")
+		if err == nil {
+			defer answer.Body.Close()
+			if answer.StatusCode != http.StatusOK {
+				err = errors.New(answer.Status)
+			}
+		}
+		return err
+	})
+	return stop
+}
+
+type trip func(*http.Request) (*http.Response, error)
+
+func (f trip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func pod(ns, name, split string, containers ...string) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Labels: map[string]string{"app": name}, Annotations: map[string]string{}}}
+	if split != "" {
+		p.Annotations[splitpod.SplitAnnotation] = split
+	}
+	for _, c := range containers {
+		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: c, Image: "none", Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{"cpu": resource.MustParse("100m")},
+		}})
+	}
+	return p
+}
+
+func (w *world) get(name string) (*corev1.Pod, error) {
+	p := &corev1.Pod{}
+	return p, w.Get(w.t.Context(), client.ObjectKey{Namespace: "shop", Name: name}, p)
+}
+
+// running waits until pods are scheduled, and plays their kubelets, which say that they are ready.
+func (w *world) running(names ...string) (pods []*corev1.Pod) {
+	w.t.Helper()
+	for _, name := range names {
+		w.eventually(name+" is scheduled", func() error {
+			p, err := w.get(name)
+			if err == nil && p.Spec.NodeName == "" {
+				err = fmt.Errorf("gates %v, conditions %v", p.Spec.SchedulingGates, p.Status.Conditions)
+			}
+			return err
+		})
+		p, err := w.get(name)
+		w.check(err)
+		pods = append(pods, p)
+	}
+	return pods
+}
+
+// condition sets a condition of a pod.
+func (w *world) condition(name string, c corev1.PodConditionType, status corev1.ConditionStatus) {
+	w.t.Helper()
+	w.eventually("set condition", func() error {
+		p, err := w.get(name)
+		if err != nil {
+			return err
+		}
+		p.Status.Phase = corev1.PodRunning
+		for i := range p.Status.Conditions {
+			if p.Status.Conditions[i].Type == c {
+				p.Status.Conditions[i].Status = status
+				return w.Status().Update(w.t.Context(), p)
+			}
+		}
+		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: c, Status: status})
+		return w.Status().Update(w.t.Context(), p)
+	})
+}
+
+func (w *world) wantReady(name string, want corev1.ConditionStatus) {
+	w.t.Helper()
+	w.eventually(fmt.Sprintf("%s has its fractions ready: %s", name, want), func() error {
+		p, err := w.get(name)
+		if err != nil {
+			return err
+		}
+		for _, c := range p.Status.Conditions {
+			if c.Type == splitpod.ReadyCondition && c.Status == want {
+				return nil
+			}
+		}
+		return fmt.Errorf("conditions %v", p.Status.Conditions)
+	})
+}
+
+// end plays the kubelet of pods that are being deleted. Nothing may be left in the end.
+func (w *world) end() {
+	w.t.Helper()
+	now := int64(0)
+	w.eventually("nothing is left", func() error {
+		var all corev1.PodList
+		if err := w.List(w.t.Context(), &all, client.InNamespace("shop")); err != nil {
+			return err
+		}
+		for i := range all.Items {
+			if all.Items[i].DeletionTimestamp != nil {
+				_ = w.Delete(w.t.Context(), &all.Items[i], &client.DeleteOptions{GracePeriodSeconds: &now})
+			}
+		}
+		if len(all.Items) > 0 {
+			return fmt.Errorf("%d pods, such as %s", len(all.Items), all.Items[0].Name)
+		}
+		return nil
+	})
+}
+
+func (w *world) wantRefused(o client.Object, want string) {
+	w.t.Helper()
+	if err := w.Create(w.t.Context(), o); err == nil || !strings.Contains(err.Error(), want) {
+		w.t.Errorf("create %s: got %v, want a refusal with %q", o.GetName(), err, want)
+	}
+}
+
+// A real API server, scheduler and controllers, with the controller's own rights.
+func TestOnAPIServer(t *testing.T) {
+	w := newWorld(t)
+	stop := w.controller(0)
+	for _, s := range []struct {
+		name string
+		run  func()
+	}{
+		{"a pod is split", w.split},
+		{"a companion is lost", w.lost},
+		{"refused", w.refused},
+		{"others change nothing", w.immutable},
+		{"no room", w.noRoom},
+		{"a Deployment", w.deployment},
+		{"the certificate is replaced", w.rotate},
+		{"a kubelet chooses no host", w.forgedHost},
+	} {
+		t.Run(s.name, func(t *testing.T) {
+			w.t = t
+			defer func() { w.t = t }()
+			s.run()
+		})
+	}
+	w.t = t
+	stop()
+	t.Run("the webhook is down", func(t *testing.T) { w.t = t; w.down() })
+	t.Run("killed at each step", func(t *testing.T) { w.t = t; w.killed() })
+}
+
+func (w *world) split() {
+	p := pod("shop", "web", "a;b,c;d", "a", "b", "c", "d")
+	w.create(p)
+	if len(p.Spec.Containers) != 1 || len(p.Spec.SchedulingGates) != 1 {
+		w.t.Errorf("the pod has %d containers and the gates %v", len(p.Spec.Containers), p.Spec.SchedulingGates)
+	}
+	w.t.Log("three fractions fit on no host with two nodes")
+	w.eventually("an event says so", func() error {
+		var all corev1.EventList
+		err := w.List(w.t.Context(), &all, client.InNamespace("shop"))
+		for _, e := range all.Items {
+			if e.Reason == "SplitWaits" && strings.Contains(e.Message, "host b: 2 of 3 fit") {
+				return err
+			}
+		}
+		return errors.Join(err, fmt.Errorf("%d events", len(all.Items)))
+	})
+	w.check(w.Delete(w.t.Context(), p))
+	w.end()
+	w.create(pod("shop", "web", "a;b,c", "a", "b", "c"))
+	pods := w.running("web", "web-f1")
+	first, second := pods[0], pods[1]
+	if first.Spec.NodeName == second.Spec.NodeName || first.Spec.NodeName[0] != 'b' || second.Spec.NodeName[0] != 'b' {
+		w.t.Errorf("fractions are on %s and %s, want both nodes of host b", first.Spec.NodeName, second.Spec.NodeName)
+	}
+	if a, b := first.Annotations, second.Annotations; a[splitpod.SegmentAnnotation] != string(first.UID) || b[splitpod.SegmentAnnotation] != string(first.UID) ||
+		len(a[splitpod.KeyAnnotation]) < 16 || a[splitpod.KeyAnnotation] != b[splitpod.KeyAnnotation] {
+		w.t.Errorf("segments are %v and %v", a, b)
+	}
+	w.wantReady("web", corev1.ConditionFalse)
+	w.condition("web-f1", corev1.PodReady, corev1.ConditionTrue)
+	w.wantReady("web", corev1.ConditionTrue)
+	w.condition("web-f1", corev1.PodReady, corev1.ConditionFalse)
+	w.wantReady("web", corev1.ConditionFalse)
+	first, err := w.get("web")
+	w.check(err)
+	first.Labels["tier"] = "front"
+	w.check(w.Update(w.t.Context(), first))
+	w.eventually("policies see the new label", func() error {
+		c, err := w.get("web-f1")
+		if err == nil && splitpod.EffectiveLabels(c)["tier"] != "front" {
+			err = fmt.Errorf("labels %v", splitpod.EffectiveLabels(c))
+		}
+		return err
+	})
+	grace := int64(7)
+	w.check(w.Delete(w.t.Context(), first, &client.DeleteOptions{GracePeriodSeconds: &grace}))
+	w.eventually("the companion ends with the pod", func() error {
+		c, err := w.get("web-f1")
+		if err == nil && (c.DeletionGracePeriodSeconds == nil || *c.DeletionGracePeriodSeconds != grace) {
+			err = fmt.Errorf("grace period %v", c.DeletionGracePeriodSeconds)
+		}
+		return err
+	})
+	w.end()
+}
+
+// A node is lost, so its pod is deleted: the whole pod is.
+func (w *world) lost() {
+	w.create(pod("shop", "web", "a;b", "a", "b"))
+	c := w.running("web", "web-f1")[1]
+	w.check(w.Delete(w.t.Context(), c))
+	w.eventually("the pod is deleted", func() error {
+		p, err := w.get("web")
+		if client.IgnoreNotFound(err) == nil && err != nil {
+			return nil
+		}
+		if err == nil && p.DeletionTimestamp == nil {
+			err = errors.New("it is there")
+		}
+		return err
+	})
+	w.end()
+}
+
+func (w *world) refused() {
+	p := pod("shop", "web", "a;b", "a", "b")
+	p.Spec.HostNetwork = true
+	w.wantRefused(p, "hostNetwork")
+	w.wantRefused(pod("shop", "web", "a;x", "a", "b"), `no container "x"`)
+	yes := true
+	p = pod("strict", "web", "a;b", "a", "b")
+	p.Spec.Containers[1].SecurityContext = &corev1.SecurityContext{Privileged: &yes}
+	w.wantRefused(p, "fraction 2 of the pod: ")
+	w.wantRefused(p, `violates PodSecurity "baseline:latest": privileged`)
+	p = pod("shop", "web", "a;b", "a", "b")
+	p.Spec.Containers[1].Image = ""
+	w.wantRefused(p, "fraction 2 of the pod: ")
+	p = pod("shop", "web", "a;b", "a", "b")
+	p.Annotations[splitpod.CompanionsAnnotation] = "[]"
+	w.wantRefused(p, "for the controller of split pods only")
+	w.end()
+}
+
+// Who may change pods cannot have the controller make others.
+func (w *world) immutable() {
+	whole := pod("shop", "whole", "", "a")
+	w.create(whole)
+	w.create(pod("shop", "web", "a;b", "a", "b"))
+	w.running("web", "web-f1")
+	for _, tt := range []struct{ name, metadata string }{
+		{"whole", `{"annotations": {"unnest.io/split": "a", "unnest.io/companions": "[]"}}`},
+		{"whole", `{"annotations": {"unnest.io/companions": "[]"}}`},
+		{"whole", `{"labels": {"unnest.io/split-pod": "x"}}`},
+		{"web", `{"annotations": {"unnest.io/companions": "[]"}}`},
+		{"web", `{"annotations": {"unnest.io/split": null}}`},
+		{"web", `{"annotations": {"unnest.io/segment-key": "0123456789abcdef"}}`},
+		{"web-f1", `{"annotations": {"unnest.io/pod-labels": "{}"}}`},
+		{"web-f1", `{"annotations": {"unnest.io/segment": "x"}}`},
+	} {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: tt.name}}
+		err := w.Patch(w.t.Context(), p, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":`+tt.metadata+`}`)))
+		if err == nil || !strings.Contains(err.Error(), "unnest-split") {
+			w.t.Errorf("%s of %s: %v, want a refusal", tt.metadata, tt.name, err)
+		}
+	}
+	whole = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "whole"}}
+	w.check(w.Patch(w.t.Context(), whole, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations": {"other": "x"}}}`))))
+	w.check(w.DeleteAllOf(w.t.Context(), &corev1.Pod{}, client.InNamespace("shop"), client.GracePeriodSeconds(0)))
+	w.end()
+}
+
+// A pod whose fractions fit nowhere starts in no part, and starts when there is room.
+func (w *world) noRoom() {
+	full := pod("shop", "full", "", "a")
+	full.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("7")
+	full.Spec.NodeSelector = map[string]string{corev1.LabelHostname: "b1"}
+	w.create(full)
+	w.running("full")
+	p := pod("shop", "web", "a;b", "a", "b")
+	for i := range p.Spec.Containers {
+		p.Spec.Containers[i].Resources.Requests["cpu"] = resource.MustParse("2")
+	}
+	w.create(p)
+	w.eventually("an event says why", func() error {
+		var all corev1.EventList
+		err := w.List(w.t.Context(), &all, client.InNamespace("shop"))
+		for _, e := range all.Items {
+			if e.InvolvedObject.UID == p.UID && strings.Contains(e.Message, "host b: 1 of 2 fit") {
+				return err
+			}
+		}
+		return errors.Join(err, fmt.Errorf("%d events", len(all.Items)))
+	})
+	if _, err := w.get("web-f1"); client.IgnoreNotFound(err) != nil || err == nil {
+		w.t.Errorf("a companion exists, though there is no room: %v", err)
+	}
+	w.check(w.Delete(w.t.Context(), full, client.GracePeriodSeconds(0)))
+	w.running("web", "web-f1")
+	w.check(w.Delete(w.t.Context(), p, client.GracePeriodSeconds(0)))
+	w.end()
+}
+
+// A Deployment counts a split pod once, replaces it in a rollout, and removes it.
+func (w *world) deployment() {
+	two := int32(2)
+	template := pod("", "", "a;b", "a", "b")
+	template.Labels = map[string]string{"app": "d"}
+	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "d"}, Spec: appsv1.DeploymentSpec{
+		Replicas: &two, Selector: &metav1.LabelSelector{MatchLabels: template.Labels},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: template.Labels, Annotations: template.Annotations}, Spec: template.Spec},
+	}}
+	w.create(d)
+	pods := func(ready bool) error {
+		var all corev1.PodList
+		err := w.List(w.t.Context(), &all, client.InNamespace("shop"))
+		count := map[string]int{}
+		for i := range all.Items {
+			p := &all.Items[i]
+			count[p.Labels["app"]]++
+			if p.Spec.NodeName == "" {
+				return fmt.Errorf("%s has no node", p.Name)
+			}
+			if ready {
+				w.condition(p.Name, corev1.PodReady, corev1.ConditionTrue)
+			}
+		}
+		if count["d"] != 2 || count[""] != 2 {
+			err = errors.Join(err, fmt.Errorf("pods by label: %v", count))
+		}
+		return err
+	}
+	w.eventually("two pods with a companion each", func() error { return pods(true) })
+	w.eventually("two replicas", func() error {
+		err := w.Get(w.t.Context(), client.ObjectKeyFromObject(d), d)
+		if err == nil && (d.Status.Replicas != 2 || d.Status.ReadyReplicas != 2) {
+			err = fmt.Errorf("status %+v", d.Status)
+		}
+		return err
+	})
+	w.check(w.Delete(w.t.Context(), d, client.PropagationPolicy(metav1.DeletePropagationBackground)))
+	w.end()
+}
+
+// The API server trusts the old and the new certificate.
+func (w *world) rotate() {
+	var before, after admissionregistrationv1.MutatingWebhookConfiguration
+	w.check(w.Get(w.t.Context(), client.ObjectKey{Name: Name}, &before))
+	c := &certificates{client: w.Client, options: Options{Namespace: namespace, Host: "127.0.0.1"}, now: func() time.Time { return time.Now().Add(validity - remaining + time.Hour) }}
+	w.check(c.ensure(w.t.Context()))
+	w.check(w.Get(w.t.Context(), client.ObjectKey{Name: Name}, &after))
+	was, is := before.Webhooks[0].ClientConfig.CABundle, after.Webhooks[0].ClientConfig.CABundle
+	if len(was) == 0 || !bytes.HasPrefix(is, was) || bytes.Count(is, []byte("BEGIN")) != 2 {
+		w.t.Errorf("trusted\n%s\nthen\n%s", was, is)
+	}
+	p := pod("shop", "web", "a;b", "a", "b") // by the old one, which the webhook serves
+	w.create(p)
+	w.check(w.Delete(w.t.Context(), p, client.GracePeriodSeconds(0)))
+	w.end()
+}
+
+// A node that has been taken over has its kubelet's credentials.
+func (w *world) forgedHost() {
+	config := rest.CopyConfig(w.config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: "system:node:a1", Groups: []string{"system:nodes", "system:authenticated"}}
+	kubelet, err := client.New(config, client.Options{Scheme: w.Scheme()})
+	w.check(err)
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a1"}}
+	for label, refused := range map[string]bool{splitpod.HostLabel: true, "unnest.io/other": false} {
+		err := kubelet.Patch(w.t.Context(), n, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"labels":{"`+label+`":"b"}}}`)))
+		if refused != (err != nil) {
+			w.t.Errorf("a kubelet sets the label %s of its node: %v", label, err)
+		}
+	}
+}
+
+// Without webhook, pods without the annotation are created as ever.
+func (w *world) down() {
+	w.create(pod("shop", "whole", "", "a", "b"))
+	w.running("whole")
+	w.wantRefused(pod("shop", "web", "a;b", "a", "b"), `failed calling webhook "split.unnest.io"`)
+	w.check(w.DeleteAllOf(w.t.Context(), &corev1.Pod{}, client.InNamespace("shop"), client.GracePeriodSeconds(0)))
+	w.end()
+}
+
+// The controller is killed after each of its changes of pods. The next one goes on: prepare, create,
+// release both, not ready.
+func (w *world) killed() {
+	for changes := int32(1); changes <= 5; changes++ {
+		stop := w.controller(changes)
+		p := pod("shop", "web", "a;b", "a", "b")
+		w.create(p)
+		w.eventually("the controller does something", func() error {
+			p, err := w.get("web")
+			if err == nil && p.Labels[splitpod.PodLabel] == "" {
+				err = errors.New("it does not")
+			}
+			return err
+		})
+		stop()
+		stop = w.controller(0)
+		w.running("web", "web-f1")
+		w.wantReady("web", corev1.ConditionFalse)
+		w.check(w.Delete(w.t.Context(), p, client.GracePeriodSeconds(0)))
+		w.end()
+		stop()
+	}
+}

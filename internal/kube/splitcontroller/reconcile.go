@@ -1,0 +1,164 @@
+package splitcontroller
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"unnest/internal/kube/splitpod"
+)
+
+// reconciler executes splitpod's steps. It may be killed between any two calls of the API.
+type reconciler struct {
+	client.Client               // reads from the cache
+	live          client.Reader // reads from the API server
+	events        events.EventRecorder
+	retry         time.Duration
+}
+
+// Reconcile does the next step of a pod. Its changes make it run again.
+func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	p, step, err := r.next(ctx, r.Client, request)
+	if p != nil && err == nil && step.Rebuild != "" { // the cache may lack a companion
+		p, step, err = r.next(ctx, r.live, request)
+	}
+	if p == nil {
+		return reconcile.Result{}, err
+	}
+	if err != nil {
+		r.events.Eventf(p, nil, corev1.EventTypeWarning, "SplitWaits", "Split", "%v", err)
+		return reconcile.Result{RequeueAfter: r.retry}, nil
+	}
+	err = r.execute(ctx, p, step)
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) { // the cache is behind
+		return reconcile.Result{RequeueAfter: r.retry / 10}, nil
+	}
+	if err != nil {
+		r.events.Eventf(p, nil, corev1.EventTypeWarning, "SplitFails", "Split", "%v", err)
+	}
+	return reconcile.Result{}, err
+}
+
+// next returns the pod and its next step; nil: there is nothing to do. An error with a pod is why
+// it waits.
+func (r *reconciler) next(ctx context.Context, from client.Reader, request reconcile.Request) (*corev1.Pod, splitpod.Step, error) {
+	p := &corev1.Pod{}
+	if err := from.Get(ctx, request.NamespacedName, p); err != nil {
+		return nil, splitpod.Step{}, client.IgnoreNotFound(err)
+	}
+	if !splitpod.IsSplit(p) {
+		return nil, splitpod.Step{}, nil
+	}
+	var own corev1.PodList
+	err := from.List(ctx, &own, client.InNamespace(p.Namespace), client.MatchingLabels{splitpod.PodLabel: string(p.UID)})
+	var all corev1.PodList
+	var nodes corev1.NodeList
+	if err == nil && splitpod.Unplaced(p) {
+		err = errors.Join(r.List(ctx, &all), r.List(ctx, &nodes))
+	}
+	if err != nil {
+		return nil, splitpod.Step{}, err
+	}
+	var companions []*corev1.Pod
+	for i := range own.Items {
+		if splitpod.Owns(p, &own.Items[i]) {
+			companions = append(companions, &own.Items[i])
+		}
+	}
+	step, err := splitpod.Next(p, companions, pointers(nodes.Items), pointers(all.Items))
+	return p, step, err
+}
+
+func pointers[T any](items []T) []*T {
+	all := make([]*T, len(items))
+	for i := range items {
+		all[i] = &items[i]
+	}
+	return all
+}
+
+func (r *reconciler) execute(ctx context.Context, p *corev1.Pod, s splitpod.Step) (err error) {
+	each := func(pods []*corev1.Pod, do func(*corev1.Pod) error) {
+		for _, p := range pods {
+			if err == nil {
+				err = do(p)
+			}
+		}
+	}
+	if s.Prepare != "" {
+		err = r.change(ctx, p, func(p *corev1.Pod) { splitpod.Prepare(p, s.Prepare, rand.Text()) })
+	}
+	each(s.Create, func(c *corev1.Pod) error { return r.create(ctx, p, c) })
+	each(s.Release, func(f *corev1.Pod) error { return r.change(ctx, f, splitpod.Release) })
+	each(s.Update, func(c *corev1.Pod) error {
+		labels := c.Annotations[splitpod.LabelsAnnotation]
+		was := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name}}
+		now := was.DeepCopy()
+		now.Annotations = map[string]string{splitpod.LabelsAnnotation: labels}
+		return r.Patch(ctx, now, client.MergeFrom(was))
+	})
+	each(s.Delete, func(c *corev1.Pod) error {
+		var o []client.DeleteOption
+		if p.DeletionGracePeriodSeconds != nil {
+			o = append(o, client.GracePeriodSeconds(*p.DeletionGracePeriodSeconds))
+		}
+		return r.remove(ctx, c, o...)
+	})
+	if s.Rebuild != "" {
+		r.events.Eventf(p, nil, corev1.EventTypeWarning, "SplitRebuild", "Delete", "the pod is deleted: %s", s.Rebuild)
+		err = r.remove(ctx, p)
+	}
+	if s.Ready != nil {
+		err = r.ready(ctx, p, *s.Ready)
+	}
+	return err
+}
+
+// change changes a pod unless somebody else has changed it meanwhile.
+func (r *reconciler) change(ctx context.Context, p *corev1.Pod, do func(*corev1.Pod)) error {
+	changed := p.DeepCopy()
+	do(changed)
+	return r.Patch(ctx, changed, client.MergeFromWithOptions(p, client.MergeFromWithOptimisticLock{}))
+}
+
+// create creates a companion, unless it exists.
+func (r *reconciler) create(ctx context.Context, p, c *corev1.Pod) error {
+	err := r.Create(ctx, c)
+	if !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	var other corev1.Pod
+	if err := r.live.Get(ctx, client.ObjectKeyFromObject(c), &other); err != nil {
+		return err
+	}
+	if !splitpod.Owns(p, &other) {
+		return fmt.Errorf("create companion %s: another pod has this name; delete it", c.Name)
+	}
+	return nil
+}
+
+// remove deletes this pod, not a later one of its name.
+func (r *reconciler) remove(ctx context.Context, p *corev1.Pod, o ...client.DeleteOption) error {
+	return client.IgnoreNotFound(r.Delete(ctx, p, append(o, client.Preconditions{UID: &p.UID})...))
+}
+
+// ready says in the pod's status whether its companions are ready.
+func (r *reconciler) ready(ctx context.Context, p *corev1.Pod, ready bool) error {
+	c := corev1.PodCondition{Type: splitpod.ReadyCondition, Status: corev1.ConditionFalse, Reason: "FractionsNotReady", LastTransitionTime: metav1.Now()}
+	if ready {
+		c.Status, c.Reason = corev1.ConditionTrue, "FractionsReady"
+	}
+	was := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID}}
+	now := was.DeepCopy()
+	now.Status.Conditions = []corev1.PodCondition{c}
+	return r.Status().Patch(ctx, now, client.StrategicMergeFrom(was))
+}

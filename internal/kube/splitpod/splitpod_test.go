@@ -1,0 +1,274 @@
+package splitpod
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"unnest/internal/plan/cluster"
+	"unnest/internal/plan/manifest"
+)
+
+// newPod returns a pod with a container for each name.
+func newPod(split string, containers ...string) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "shop", Name: "web-0", UID: "f00", Labels: map[string]string{"app": "web"}, Annotations: map[string]string{SplitAnnotation: split},
+	}}
+	for _, name := range containers {
+		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: name, Image: "none"})
+	}
+	return p
+}
+
+// with mounts a volume into containers.
+func with(p *corev1.Pod, v corev1.VolumeSource, containers ...string) *corev1.Pod {
+	name := "v" + string(rune('0'+len(p.Spec.Volumes)))
+	p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: v})
+	for i, c := range p.Spec.Containers {
+		if slices.Contains(containers, c.Name) {
+			p.Spec.Containers[i].VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: "/" + name})
+		}
+	}
+	return p
+}
+
+func admit(t *testing.T, p *corev1.Pod) *corev1.Pod {
+	t.Helper()
+	if err := Admit(p); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func companions(t *testing.T, p *corev1.Pod) []*corev1.Pod {
+	t.Helper()
+	all, err := Companions(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// fractionsOf returns the containers of an admitted pod and its companions as in the annotation.
+func fractionsOf(t *testing.T, p *corev1.Pod) string {
+	t.Helper()
+	var all []string
+	for _, f := range append([]*corev1.Pod{p}, companions(t, p)...) {
+		var names []string
+		for _, c := range f.Spec.Containers {
+			names = append(names, c.Name)
+		}
+		all = append(all, strings.Join(names, ","))
+	}
+	return strings.Join(all, ";")
+}
+
+var emptyDir = corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
+
+func TestFractions(t *testing.T) {
+	many := strings.Split("abcdefghijklmnopqrs", "")
+	for _, tt := range []struct {
+		pod  *corev1.Pod
+		want string // fractions, or a part of the error
+	}{
+		{newPod("a;b", "a", "b"), "a;b"},
+		{newPod(" c , a ; b ", "a", "b", "c"), "a,c;b"},
+		{newPod("auto", "a", "b", "c"), "a;b;c"},
+		{with(newPod("auto", "a", "b", "c"), emptyDir, "a", "c"), "a,c;b"},
+		{with(with(newPod("auto", "a", "b", "c", "d"), emptyDir, "a", "d"), emptyDir, "c", "d"), "a,c,d;b"},
+		{with(newPod("auto", "a", "b"), corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}, "a", "b"), "a;b"},
+		{newPod("auto", many...), "a;b;c;d;e;f;g;h;i;j;k;l;m;n;o;p,q,r,s"},
+		{newPod("auto", "a"), "nothing to split"},
+		{with(newPod("auto", "a", "b"), emptyDir, "a", "b"), "nothing to split"},
+		{newPod("", "a", "b"), "fraction 1 is empty"},
+		{newPod("a;;b", "a", "b"), "fraction 2 is empty"},
+		{newPod("a;b;", "a", "b"), "fraction 3 is empty"},
+		{newPod("a,;b", "a", "b"), "fraction 1 is empty, or has an empty name"},
+		{newPod("a;x", "a", "b"), `no container "x"; its containers are a, b`},
+		{newPod("a;a,b", "a", "b"), `container "a" is named twice`},
+		{newPod("a;b", "a", "b", "c"), `container "c" is in no fraction`},
+		{newPod("a,b", "a", "b"), "one fraction is a whole pod"},
+		{newPod(strings.Join(many, ";"), many...), "19 fractions; want at most 16"},
+	} {
+		text := tt.pod.Annotations[SplitAnnotation]
+		if err := Admit(tt.pod); err != nil {
+			if !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), SplitAnnotation) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%q: error %q, want %q", text, err, tt.want)
+			}
+			continue
+		}
+		if got := fractionsOf(t, tt.pod); got != tt.want {
+			t.Errorf("%q: got %q, want %q", text, got, tt.want)
+		}
+	}
+}
+
+// What a split pod cannot keep is refused, and the error names it.
+func TestRefused(t *testing.T) {
+	yes, always := true, corev1.ContainerRestartPolicyAlways
+	for want, change := range map[string]func(*corev1.Pod){
+		"hostNetwork":           func(p *corev1.Pod) { p.Spec.HostNetwork = true },
+		"hostPID":               func(p *corev1.Pod) { p.Spec.HostPID = true },
+		"hostIPC":               func(p *corev1.Pod) { p.Spec.HostIPC = true },
+		"shareProcessNamespace": func(p *corev1.Pod) { p.Spec.ShareProcessNamespace = &yes },
+		"initContainers":        func(p *corev1.Pod) { p.Spec.InitContainers = []corev1.Container{{Name: "i"}} },
+		"initContainers: ":      func(p *corev1.Pod) { p.Spec.InitContainers = []corev1.Container{{Name: "s", RestartPolicy: &always}} },
+		"resourceClaims":        func(p *corev1.Pod) { p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu"}} },
+		"resources":             func(p *corev1.Pod) { p.Spec.Resources = &corev1.ResourceRequirements{} },
+		"nodeName":              func(p *corev1.Pod) { p.Spec.NodeName = "node1" },
+		"a pod of a DaemonSet": func(p *corev1.Pod) {
+			p.OwnerReferences = []metav1.OwnerReference{{Kind: "DaemonSet", Name: "d", Controller: &yes}}
+		},
+		"static pod":                                        func(p *corev1.Pod) { p.Annotations[corev1.MirrorPodAnnotationKey] = "x" },
+		"annotation unnest.io/c":                            func(p *corev1.Pod) { p.Annotations[CompanionsAnnotation] = "[]" },
+		"annotation unnest.io/segment: ":                    func(p *corev1.Pod) { p.Annotations[SegmentAnnotation] = "x" },
+		"annotation unnest.io/segment-key: ":                func(p *corev1.Pod) { p.Annotations[KeyAnnotation] = "x" },
+		"annotation unnest.io/pod-labels: ":                 func(p *corev1.Pod) { p.Annotations[LabelsAnnotation] = "x" },
+		"label unnest.io/split-pod: ":                       func(p *corev1.Pod) { p.Labels[PodLabel] = "x" },
+		"label unnest.io/fraction: ":                        func(p *corev1.Pod) { p.Labels[FractionLabel] = "x" },
+		"nodeSelector " + HostLabel:                         func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{HostLabel: "x"} },
+		`volume "v0" is used by the containers "a" and "b"`: func(p *corev1.Pod) { with(p, emptyDir, "a", "b") },
+		`volume "v0" is used by the containers "a" and "b" of two fractions`: func(p *corev1.Pod) {
+			with(p, corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}, "a", "b")
+		},
+		`container "b" has hostPort 80`: func(p *corev1.Pod) {
+			p.Spec.Containers[1].Ports = []corev1.ContainerPort{{HostPort: 80, ContainerPort: 80}}
+		},
+	} {
+		p := newPod("a;b", "a", "b")
+		change(p)
+		if err := Admit(p); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "; ") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: error %v", want, err)
+		}
+	}
+}
+
+// The pod keeps its first fraction, and says where the others are.
+func TestAdmit(t *testing.T) {
+	p := newPod("a;b,c", "a", "b", "c")
+	config := corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}
+	with(with(with(with(p, config, "a", "b"), emptyDir, "b", "c"), emptyDir, "a"), emptyDir)
+	p.Spec.Containers[1].Ports = []corev1.ContainerPort{{Name: "db", ContainerPort: 5432}, {ContainerPort: 1}}
+	p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "other"}}
+	admit(t, p)
+	volumes := func(p *corev1.Pod) (names string) {
+		for _, v := range p.Spec.Volumes {
+			names += v.Name
+		}
+		return names
+	}
+	c := companions(t, p)
+	for _, tt := range []struct{ what, got, want string }{
+		{"volumes of the pod", volumes(p), "v0v2v3"},
+		{"volumes of the companion", volumes(c[0]), "v0v1"},
+		{"port by which Services find the companion's", p.Spec.Containers[0].Ports[0].Name, "db"},
+		{"gates", p.Spec.SchedulingGates[0].Name + " " + p.Spec.SchedulingGates[1].Name, "other " + Gate},
+		{"readiness gate", string(p.Spec.ReadinessGates[0].ConditionType), ReadyCondition},
+	} {
+		if tt.got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.what, tt.got, tt.want)
+		}
+	}
+	if len(p.Spec.Containers[0].Ports) != 1 {
+		t.Errorf("ports %v, want the named one only", p.Spec.Containers[0].Ports)
+	}
+}
+
+// A companion belongs to its pod, is not counted as one, and is what the pod is otherwise.
+func TestCompanion(t *testing.T) {
+	p := newPod("a;b", "a", "b")
+	p.Spec.ServiceAccountName, p.Spec.RestartPolicy, p.Spec.PriorityClassName = "web", corev1.RestartPolicyNever, "high"
+	p.Spec.NodeSelector = map[string]string{"disk": "ssd"}
+	p.Spec.Tolerations = []corev1.Toleration{{Key: "db"}}
+	user := int64(1000)
+	p.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: &user}
+	p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}, PodAffinity: &corev1.PodAffinity{}, PodAntiAffinity: &corev1.PodAntiAffinity{}}
+	p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{}}
+	p.Spec.Subdomain = "db"
+	p.Annotations["kubernetes.io/egress-bandwidth"], p.Annotations["prometheus.io/scrape"] = "1M", "true"
+	field := func(path string) *corev1.EnvVarSource {
+		return &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: path}}
+	}
+	p.Spec.Containers[1].Env = []corev1.EnvVar{
+		{Name: "NAME", ValueFrom: field("metadata.name")}, {Name: "UID", ValueFrom: field("metadata.uid")}, {Name: "APP", ValueFrom: field("metadata.labels['app']")},
+		{Name: "IP", ValueFrom: field("status.podIP")}, {Name: "X", Value: "y"},
+	}
+	admit(t, p)
+	Prepare(p, "host-a", "secret")
+	c := companions(t, p)[0]
+	yes := true
+	meta := metav1.ObjectMeta{
+		Namespace: "shop", Name: "web-0-f1", Labels: map[string]string{PodLabel: "f00", FractionLabel: "1"},
+		Annotations:     map[string]string{SegmentAnnotation: "f00", KeyAnnotation: "secret", LabelsAnnotation: `{"app":"web"}`, "kubernetes.io/egress-bandwidth": "1M"},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "web-0", UID: "f00", Controller: &yes, BlockOwnerDeletion: &yes}},
+	}
+	if diff := cmp.Diff(meta, c.ObjectMeta); diff != "" {
+		t.Errorf("metadata (-want +got):\n%s", diff)
+	}
+	spec := corev1.PodSpec{
+		Containers: []corev1.Container{{Name: "b", Image: "none", Env: []corev1.EnvVar{
+			{Name: "NAME", Value: "web-0"}, {Name: "UID", Value: "f00"}, {Name: "APP", Value: "web"}, {Name: "IP", ValueFrom: field("status.podIP")}, {Name: "X", Value: "y"},
+		}}},
+		ServiceAccountName: "web", RestartPolicy: corev1.RestartPolicyNever, PriorityClassName: "high", Hostname: "web-0", Subdomain: "db",
+		NodeSelector: map[string]string{"disk": "ssd", HostLabel: "host-a"}, Tolerations: p.Spec.Tolerations, SecurityContext: p.Spec.SecurityContext,
+		SchedulingGates: []corev1.PodSchedulingGate{{Name: Gate}},
+		Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}, PodAntiAffinity: &corev1.PodAntiAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+				LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{PodLabel: "f00"}}, TopologyKey: "kubernetes.io/hostname",
+			}},
+		}},
+	}
+	if diff := cmp.Diff(spec, c.Spec); diff != "" {
+		t.Errorf("spec (-want +got):\n%s", diff)
+	}
+	if got := EffectiveLabels(c); got["app"] != "web" || got[PodLabel] != "f00" {
+		t.Errorf("labels for policies: %v", got)
+	}
+	c.OwnerReferences[0].UID = "other"
+	if got := EffectiveLabels(c); got["app"] != "" {
+		t.Errorf("labels of a pod that is not a companion: %v", got)
+	}
+	if name := companionName(strings.Repeat("x", 249)+"-abc", 12); len(name) != 253 || !strings.HasSuffix(name, "x-f12") {
+		t.Errorf("name %q", name)
+	}
+}
+
+// A pod requests what its fractions do: quotas count nothing twice.
+func TestRequestsAreDivided(t *testing.T) {
+	p := newPod("a;b;c", "a", "b", "c")
+	for i := range p.Spec.Containers {
+		p.Spec.Containers[i].Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse([]string{"1", "20", "300"}[i])}
+	}
+	whole := requests(p)
+	admit(t, p)
+	sum := resource.Quantity{}
+	for _, f := range append([]*corev1.Pod{p}, companions(t, p)...) {
+		sum.Add(requests(f)["cpu"])
+	}
+	if cpu := whole["cpu"]; sum.Cmp(cpu) != 0 || sum.String() != "321" {
+		t.Errorf("fractions request %s, the pod %s", sum.String(), cpu.String())
+	}
+}
+
+// The annotation is what `unnest plan` writes.
+func TestPlanFormat(t *testing.T) {
+	u := cluster.User{Pods: []cluster.Pod{{Name: "web-1", Origin: &cluster.Origin{Namespace: "shop", Name: "web-1", Kind: "Deployment", Workload: "web"},
+		Containers: []cluster.Container{{Name: "a"}, {Name: "b"}, {Name: "c"}}}}}
+	plan := cluster.Plan{VMs: []cluster.VM{{ID: 0, Parts: []cluster.Part{{Container: 0}, {Container: 1}}}, {ID: 1, Parts: []cluster.Part{{Container: 2}}}}}
+	files := manifest.Files(manifest.Split(u, cluster.Catalogue{{Name: "large"}}, plan))
+	_, line, ok := strings.Cut(string(files[0].Text), SplitAnnotation+": ")
+	line, _, _ = strings.Cut(line, "\n")
+	var text string
+	if err := json.Unmarshal([]byte(line), &text); !ok || err != nil {
+		t.Fatalf("%v in\n%s", err, files[0].Text)
+	}
+	if got := fractionsOf(t, admit(t, newPod(text, "a", "b", "c"))); got != "a,b;c" {
+		t.Errorf("%q splits into %q", text, got)
+	}
+}
