@@ -331,7 +331,12 @@ func (k *kubernetes) daemonKilled() {
 	k.eventually("the pod's network is refused", func() bool {
 		return strings.Contains(k.ctl("get", "events", "--field-selector=involvedObject.name=late"), "FailedCreatePodSandBox")
 	})
-	k.startDaemon()
+	if status := mustRun(k.t, k.unnest, "cluster", "status"); !regexp.MustCompile(`(?m)^unnest-hostd +it does not run`).MatchString(status) {
+		k.t.Errorf("without a daemon, the status is\n%s", status)
+	}
+	if out, err := exec.Command(k.unnest, "cluster", "repair").CombinedOutput(); err != nil || !strings.Contains(string(out), "unnest-hostd runs again") {
+		k.t.Errorf("cluster repair: %v\n%s", err, out)
+	}
 	k.progresses("with a new daemon")
 	k.ctl("wait", "--for=condition=Ready", "pod/late", podLimit)
 	for n, line := range strings.Split(strings.TrimSpace(k.in("own-node2", "cat /tmp/received")), "\n") {

@@ -18,8 +18,9 @@ const (
 	locks    = 256              // lock files; a fixed number, so that none has to be removed
 )
 
-// lock keeps other commands for the same attachment out until unlock is called or the
-// process ends. The specification forbids runtimes to run two at a time (CNI 1.1,
+// lock keeps other commands for the same attachment out until unlock is called, or this process and the
+// plugins that it has called have ended: an IPAM plugin goes on when this process is killed, and the
+// DEL that follows must not come before it has its lease. The specification forbids runtimes to run two at a time (CNI 1.1,
 // "Lifecycle & Ordering"), but some do, and the rollback of one must not release the
 // other's NIC.
 func lock(ctx context.Context, args *skel.CmdArgs) (unlock func(), err error) {
@@ -34,11 +35,23 @@ func lock(ctx context.Context, args *skel.CmdArgs) (unlock func(), err error) {
 		if f, err = openLock(path); err == nil {
 			unlock, err = flock(ctx, f)
 		}
+		if err == nil {
+			unlock, err = inherited(f)
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("lock attachment %s %s against other commands: %w", args.ContainerID, args.IfName, err)
 	}
 	return unlock, nil
+}
+
+// inherited has programs that this process calls keep the lock on f, until unlock ends it for all.
+func inherited(f *os.File) (unlock func(), err error) {
+	fd := f.Fd()
+	if _, err := unix.FcntlInt(fd, unix.F_SETFD, 0); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() { _ = errors.Join(unix.Flock(int(fd), unix.LOCK_UN), f.Close()) }, nil
 }
 
 // flock locks f. It waits in the kernel, without using the processor. The lock ends when unlock closes

@@ -2,7 +2,11 @@ package brfusion_test
 
 import (
 	"bytes"
+	"fmt"
 	"net"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -10,6 +14,7 @@ import (
 	"time"
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 
 	"unnest/internal/hostapi/hostdpb"
@@ -184,5 +189,55 @@ func TestLateNIC(t *testing.T) {
 		t.Errorf("ADD took %v for a NIC that appears after 3 s", took)
 	}
 	l.Run("DEL", l.config())
+	l.wantNothing()
+}
+
+// An IPAM plugin goes on when the plugin that has called it is killed. The DEL that follows waits for it, and
+// gives its lease back.
+func TestLeaseOfKilledADD(t *testing.T) {
+	l := newLab(t)
+	file := func(name string) string { return filepath.Join(l.Dir, name) }
+	exists := func(name string) bool { _, err := os.Stat(file(name)); return err == nil }
+	l.plugin("some", fmt.Sprintf(`cd %s; case $CNI_COMMAND in
+ADD) touch begun; while [ ! -e proceed ]; do sleep 0.01; done; touch lease; touch ended; echo '{"cniVersion":"1.0.0","ips":[{"address":"10.201.0.9/16"}]}';;
+DEL) rm -f lease;;
+esac`, l.Dir))
+	config := l.config(ipam("type", "some"))
+	begun := make(chan struct{})
+	go func() {
+		for !exists("begun") {
+			time.Sleep(10 * time.Millisecond)
+		}
+		close(begun)
+	}()
+	l.Interrupt(syscall.SIGKILL, begun, config)
+	del := l.Command("DEL", config)
+	l.Must(l.Guest.Do(func(ns.NetNS) error { return del.Start() }))
+	ended := make(chan error, 1)
+	go func() { ended <- del.Wait() }()
+	waits := func() bool {
+		locks, err := os.ReadFile("/proc/locks")
+		l.Must(err)
+		return regexp.MustCompile(fmt.Sprintf(`-> FLOCK +ADVISORY +WRITE %d `, del.Process.Pid)).Match(locks)
+	}
+	early := false // it did not wait
+	for begin := time.Now(); !early && !waits(); time.Sleep(10 * time.Millisecond) {
+		select {
+		case err := <-ended:
+			ended <- err
+			early = true
+		default:
+		}
+		if time.Since(begin) > time.Minute {
+			t.Fatal("DEL neither waits nor ends")
+		}
+	}
+	l.Must(os.WriteFile(file("proceed"), nil, 0o600))
+	l.Must(<-ended)
+	for begin := time.Now(); !exists("ended") && time.Since(begin) < time.Minute; time.Sleep(10 * time.Millisecond) {
+	}
+	if exists("lease") || early {
+		t.Errorf("after the DEL: lease left %t, DEL came before the IPAM plugin's end %t", exists("lease"), early)
+	}
 	l.wantNothing()
 }

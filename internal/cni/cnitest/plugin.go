@@ -177,3 +177,15 @@ func (l *Lab) Interrupt(signal os.Signal, when <-chan struct{}, config []byte) {
 		l.t.Error("ADD succeeded")
 	}
 }
+
+// RunByAnother is Run for another runtime of the guest.
+func (l *Lab) RunByAnother(command string, config []byte, env ...string) Answer {
+	l.t.Helper()
+	shell, err := os.ReadFile("/bin/sh")
+	l.Must(err)
+	other := filepath.Join(l.Dir, "other-runtime")
+	l.Must(os.WriteFile(other, shell, 0o755))
+	cmd := l.Command(command, config, env...)
+	cmd.Args, cmd.Path = []string{other, "-c", cmd.Path + "; exit $?"}, other
+	return l.Do(cmd)
+}

@@ -3,6 +3,7 @@ package hostlo_test
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -240,6 +241,25 @@ func TestGC(t *testing.T) {
 			t.Errorf("GC: want an error with %q", want)
 		}
 	}
+}
+
+// A runtime's GC leaves what another runtime of the guest has made for a network of the same name. Its own
+// GC collects it, and so does each that is called for an endpoint of an earlier plugin.
+func TestAttackGCOfAnotherRuntime(t *testing.T) {
+	l := newLab(t)
+	newer := with("cniVersion", "1.1.0")
+	l.Add(l.config(newer))
+	if a := l.RunByAnother("GC", l.config(newer, cnitest.Valid())); a.Exit != 0 || len(l.daemon.all()) != 1 {
+		t.Errorf("GC of the other runtime: %s, endpoints %v", a.Stdout, l.daemon.all())
+	}
+	l.Succeeds("GC", l.config(newer, cnitest.Valid()))
+	l.Succeeds("DEL", l.config())
+	l.wantNothing()
+	l.Add(l.config(newer))
+	l.Must(os.RemoveAll(filepath.Join(l.Dir, "run", "runtimes"))) // of an earlier plugin
+	l.Succeeds("GC", l.config(newer, cnitest.Valid()))
+	l.Succeeds("DEL", l.config())
+	l.wantNothing()
 }
 
 func TestStatus(t *testing.T) {

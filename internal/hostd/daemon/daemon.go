@@ -117,6 +117,11 @@ func Serve(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
+	return d.run(ctx)
+}
+
+func (d *daemon) run(ctx context.Context) error {
+	address := d.config.Quotas.Listen
 	defer func() {
 		for _, t := range d.allTenants() {
 			t.Flush()
@@ -130,7 +135,7 @@ func Serve(ctx context.Context, c Config) error {
 	if err := os.RemoveAll(d.media); err != nil {
 		return fmt.Errorf("remove media that an earlier daemon left: %w", err)
 	}
-	tlsConfig, err := serverTLS(c.StateDir, address.Addr())
+	tlsConfig, err := serverTLS(d.config.StateDir, address.Addr())
 	if err != nil {
 		return err
 	}
@@ -139,7 +144,7 @@ func Serve(ctx context.Context, c Config) error {
 		return fmt.Errorf("listen for guests: %w", err) // names the address
 	}
 	defer listener.Close()
-	if err := d.derive(c.Quotas); err != nil {
+	if err := d.derive(d.config.Quotas); err != nil {
 		return err
 	}
 	if err := d.recover(ctx); err != nil {

@@ -64,11 +64,16 @@ func daemonMain(stateDir, unplugTimeout string) int {
 		})
 	}
 	if err == nil {
-		err = Serve(ctx, Config{
+		c := Config{
 			StateDir: stateDir, Quotas: withVolumes(p, stateDir), UnplugTimeout: d, Logger: log, Changes: changes,
 			Build: metrics.Build{Version: "test"},
 			Ready: func(a net.Addr) { _, _ = fmt.Fprintln(os.Stdout, a) }, Mounts: share.Namespace(os.Getenv("UNNEST_MOUNT_NAMESPACE")),
-		})
+		}
+		serve := Serve
+		if os.Getenv(withFakeVMMs) != "" {
+			serve = serveFakes
+		}
+		err = serve(ctx, c)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

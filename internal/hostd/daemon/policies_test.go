@@ -311,9 +311,9 @@ func TestAttackDetachedPodKeepsPolicy(t *testing.T) {
 	l.wantIngress("another daemon", fmt.Sprintf("u1n%d-1", third.GetSlot()), true, 1)
 }
 
-// A guest that attaches a NIC in the name of a pod that is bound to another node gets one without
-// connections, also from a daemon that starts again. The pod has its policy on its own node, whatever
-// name that has in the cluster.
+// A guest cannot attach a NIC in the name of a pod that is bound to another node. One that it has attached
+// before the client has named the pod has no connections, also from a daemon that starts again. The pod has
+// its policy on its own node, whatever name that has in the cluster.
 func TestAttackPodOfAnotherNode(t *testing.T) {
 	l := policyLab(t)
 	l.configure(strings.Replace(policyConfig, "required", "optional", 1))
@@ -324,9 +324,10 @@ func TestAttackPodOfAnotherNode(t *testing.T) {
 		return &hostdpb.ApplyRequest{Pod: &hostdpb.PodPolicy{Pod: "web/a", Uid: uid, Node: node}}
 	}
 	s := l.policyClient(l.enrollPolicy("default"))
-	l.mustApply(s, 1, 0, open("node2"))
+	l.mustApply(s, 0, 0)
 	_, err := liar.attachPod("c1", uid, "")
 	l.check(err)
+	l.mustApply(s, 1, 0, open("node2"))
 	l.wantIngress("attached by another node", "u1n1-1", true, 0)
 	l.wantSaid("u1n1-1 of node node1 for a pod of node node2")
 	l.end(l.daemon, syscall.SIGKILL)
@@ -334,10 +335,13 @@ func TestAttackPodOfAnotherNode(t *testing.T) {
 	l.wantIngress("another daemon", "u1n1-1", true, 0)
 
 	liar.detachWilling("c1")
+	s = l.policyClient(l.enrollPolicy("default"))
+	l.mustApply(s, 1, 0, open("node2"))
+	if _, err := liar.attachPod("c1", uid, ""); grpcstatus.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "its node is node2, and this guest is node node1") {
+		t.Errorf("attached in the name of another node's pod: got %v, want permission denied", err)
+	}
 	_, err = own.attachPod("c1", uid, "")
 	l.check(err)
-	s = l.policyClient(l.enrollPolicy("default"))
-	l.mustApply(s, 1, 1, open("node2"))
 	l.wantIngress("attached by its node", "u2n1-1", false, 0)
 	l.mustApply(s, 1, 0, open("ip-192-0-2-8.example.com"))
 	l.wantIngress("its node has another name", "u2n1-1", true, 0)

@@ -15,6 +15,7 @@ import (
 	"unnest/internal/hostd/hotplug"
 	"unnest/internal/hostd/ipam"
 	"unnest/internal/hostd/segments"
+	"unnest/internal/hostd/tenant"
 )
 
 // This file decides whether a guest gets a NIC or an endpoint, and has it plugged: the
@@ -89,6 +90,10 @@ func (n *nics) attach(ctx context.Context, w WantedNIC, answer func(Attached, er
 func (n *nics) admit(w *WantedNIC, had attachment.Record) (_ []ipam.Address, err error) {
 	if w.Record.PodUID, err = podOf(w.Record.PodUID, had.PodUID); err != nil {
 		return nil, fmt.Errorf("attach %s: %w", w.Key, err)
+	}
+	if node := n.host.Ports.Policies.BoundElsewhere(n.Tenant.Name, w.Record.PodUID, n.Record.NodeName()); node != "" {
+		return nil, fmt.Errorf("attach %s: %w: its node is %s, and this guest is node %s; if that is wrong, set the guest's key node in hostd.yaml",
+			w.Key, tenant.ErrPod, node, n.Record.NodeName())
 	}
 	if err := attachment.Check(w.Key, w.Record); err != nil {
 		return nil, fmt.Errorf("attach: %w", err)

@@ -147,6 +147,9 @@ func TestAttackPodOfAnotherNode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if stray := p.BoundElsewhere("default", tt.uid, tt.node) != ""; stray != tt.stray {
+			t.Errorf("%s: bound elsewhere %t, want %t", tt.name, stray, tt.stray)
+		}
 		if pods := p.TakeOwnership(session).GetPods(); tt.uid != "" && (len(pods) != 1 || pods[0].GetNode() != tt.node) {
 			t.Errorf("%s: the client is told %v", tt.name, pods)
 		}

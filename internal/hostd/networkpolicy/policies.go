@@ -112,6 +112,20 @@ func (p *Policies) State(tenant string) hostdpb.PolicyState {
 	return hostdpb.PolicyState_POLICY_STATE_ENFORCED
 }
 
+// BoundElsewhere returns the node to which a tenant's client says that the pod of a UID is bound, "" if that is
+// the given one or is not known.
+func (p *Policies) BoundElsewhere(tenant, uid, node string) string {
+	if p == nil {
+		return ""
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t := p.tenants[tenant]; t != nil && t.owners.stray(podPort{podUID: uid, node: node}) {
+		return t.owners.nodes[uid]
+	}
+	return ""
+}
+
 // Connect filters a port before it is on its bridge.
 func (p *Policies) Connect(iface string, r attachment.Record) error {
 	if p == nil {

@@ -391,3 +391,30 @@ func TestCommitOfRemovedTenant(t *testing.T) {
 		t.Errorf("without tenants filtered are %v, error %v, want none", b.kernel.ports, err)
 	}
 }
+
+// Policies are enforced while a client is connected that has committed.
+func TestState(t *testing.T) {
+	b := newBench(t)
+	want := func(tenant string, want hostdpb.PolicyState) {
+		t.Helper()
+		if got := b.policies.State(tenant); got != want {
+			t.Errorf("tenant %s: got %s, want %s", tenant, got, want)
+		}
+	}
+	want("other", hostdpb.PolicyState_POLICY_STATE_NONE)
+	want("shop", hostdpb.PolicyState_POLICY_STATE_NO_CLIENT)
+	session, err := b.policies.Begin("shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want("shop", hostdpb.PolicyState_POLICY_STATE_NO_CLIENT)
+	if _, err := b.policies.Commit(session, NewStaging()); err != nil {
+		t.Fatal(err)
+	}
+	want("shop", hostdpb.PolicyState_POLICY_STATE_ENFORCED)
+	b.policies.End(session)
+	want("shop", hostdpb.PolicyState_POLICY_STATE_NO_CLIENT)
+	if got := (*Policies)(nil).State("shop"); got != hostdpb.PolicyState_POLICY_STATE_NONE {
+		t.Errorf("without policies: got %s", got)
+	}
+}
