@@ -1,5 +1,5 @@
 // Command unnest-cni is the CNI plugins of Unnest: it runs the plugin by whose name
-// it is called. With the argument renew it renews the guest's certificate, with credentials it
+// it is called, which may be netavark's plugin, too. With the argument renew it renews the guest's certificate, with credentials it
 // installs those that the VMM hands to the guest, with install the plugins on a Kubernetes node, and
 // with docker-driver it serves Docker.
 package main
@@ -7,17 +7,22 @@ package main
 import (
 	"context"
 	"os"
+	"path/filepath"
 
 	"unnest/internal/cni/brfusion"
 	"unnest/internal/cni/credentials"
 	"unnest/internal/cni/hostlo"
 	"unnest/internal/cni/install"
 	"unnest/internal/cni/libnetwork"
+	"unnest/internal/cni/netavark"
 	"unnest/internal/cni/plugin"
 	"unnest/internal/cni/renewal"
 )
 
 func main() {
+	if filepath.Base(os.Args[0]) == netavark.Name {
+		os.Exit(netavark.Main(context.Background(), os.Args[1:], os.Stdin, os.Stdout))
+	}
 	if len(os.Args) > 1 && os.Args[1] == renewal.Verb {
 		os.Exit(renewal.Main(context.Background(), os.Args[2:], os.Stdout, os.Stderr))
 	}

@@ -14,7 +14,7 @@ const (
 	maxPackage      = 3_900   // hand-written lines of the largest package, without tests
 	maxLines        = 113_700 // hand-written lines of all Go code, without tests
 	maxUpward       = 20      // upward arrows between the files of one package, see arrows
-	maxADD          = 20      // packages of ours in unnest-cni, which a pod's ADD passes
+	maxADD          = 21      // packages of ours in unnest-cni, which a pod's ADD passes
 	maxExperiments  = 20      // files in experiments
 	maxTargets      = 25      // documented targets of make
 	maxPlanFlags    = 20      // flags of unnest plan

@@ -110,6 +110,9 @@ func TestDocker(t *testing.T) {
 	first.run("docker run --rm --network pods box wget -qO- http://web/") // by Docker's DNS
 	first.run("docker run -d --name late box sleep 100000 && docker network connect pods late && docker exec late ping -c1 -w20 web")
 	first.run("docker network disconnect pods late && docker rm -f late")
+	first.run("docker network create other && docker network connect other web && docker run --rm --network other box wget -qO- http://web/")
+	n.onHost(address(first, "web"), "hello from web")
+	first.run("docker network disconnect other web && docker network rm other")
 
 	run(second, "fixed", "--ip 10.201.254.9")
 	n.onHost("10.201.254.9", "hello from fixed")

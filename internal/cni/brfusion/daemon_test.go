@@ -61,7 +61,9 @@ func (d *fakeDaemon) Status(context.Context, *hostdpb.StatusRequest) (*hostdpb.S
 	if d.onStatus != nil {
 		return nil, d.onStatus
 	}
-	r := &hostdpb.StatusResponse{Guest: "node1", SlotsFree: 1, SlotsTotal: 1}
+	r := &hostdpb.StatusResponse{
+		Guest: "node1", SlotsFree: 1, SlotsTotal: 1, Subnets: []*hostdpb.Subnet{{Prefix: "10.201.0.0/16", Gateway: "10.201.0.1"}},
+	}
 	if d.protocol > 1 {
 		r.Protocol, r.Limited = d.protocol, d.limited
 	}

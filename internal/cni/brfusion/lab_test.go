@@ -1,6 +1,7 @@
 package brfusion_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -11,12 +12,16 @@ import (
 	"unnest/internal/cni/attachment"
 	"unnest/internal/cni/brfusion"
 	"unnest/internal/cni/cnitest"
+	"unnest/internal/cni/netavark"
 	"unnest/internal/cni/plugin"
 	"unnest/internal/hostapi/hostdpb"
 )
 
-// TestMain is the plugin when the test binary is called by its name.
+// TestMain is the plugin, or netavark's, when the test binary is called by its name.
 func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == netavark.Name {
+		os.Exit(netavark.Main(context.Background(), os.Args[1:], os.Stdin, os.Stdout))
+	}
 	if filepath.Base(os.Args[0]) == "brfusion" {
 		attachment.StateDir = os.Getenv("TEST_STATE_DIR")
 		os.Exit(plugin.Main(os.Args[0], os.Stderr, brfusion.Plugin))

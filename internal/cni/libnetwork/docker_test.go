@@ -1,6 +1,7 @@
 package libnetwork_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -78,6 +79,8 @@ func TestRun(t *testing.T) {
 	l.do("run", "-d", "--name", "client", "--network", "pods", "--network-alias", "c", "box", "sleep", "1000")
 	l.do("exec", "web", "busybox", "ping", "-c1", "-w10", "c")
 	l.do("exec", "web", "busybox", "ping", "-c1", "-w10", gateway4)
+	// Both networks have the tenant's subnet.
+	l.fails("conflicts with existing route", "network", "connect", "second", "client")
 	// Without a NIC a container keeps running, and gets another one.
 	l.do("network", "disconnect", "pods", "client")
 	if links := l.do("exec", "client", "busybox", "ls", "/sys/class/net"); links != "lo" {
@@ -202,4 +205,51 @@ func TestMany(t *testing.T) {
 	}
 	l.wantNoNICs()
 	l.do("network", "rm", "pods")
+}
+
+// A container of a Hostlo network is a fraction of the segment, whether Docker starts it in the network or connects it later.
+func TestSegment(t *testing.T) {
+	l := newLab(t)
+	create := func(name, key string) {
+		l.do("network", "create", "-d", "unnest", "--ipam-driver", "null", "-o", "segment=shop", "-o", "key="+key, name)
+	}
+	create("shop", segmentKey)
+	l.do("run", "-d", "--name", "part", "--network", "shop", "box", "sleep", "1000")
+	hasEndpoint := func() {
+		t.Helper()
+		l.until("the container is in the segment", func() error {
+			_, err := l.try("exec", "part", "busybox", "test", "-d", "/sys/class/net/hostlo0")
+			return err
+		})
+	}
+	gone := func() {
+		t.Helper()
+		l.until("the endpoint is given back", func() error {
+			if l.host.inSegment() {
+				return errors.New("the guest has it")
+			}
+			return nil
+		})
+		l.wantNoNICs()
+	}
+	hasEndpoint()
+	l.do("stop", "-t1", "part")
+	gone()
+	l.do("start", "part")
+	hasEndpoint()
+	l.kill(l.driver, syscall.SIGKILL) // it knows network and container afterwards
+	l.startDriver()
+	l.do("rm", "-f", "part")
+	gone()
+
+	l.do("run", "-d", "--name", "part", "--network", "none", "box", "sleep", "1000")
+	l.do("network", "disconnect", "none", "part")
+	create("wrong", "fedcba9876543210")
+	l.fails("wrong key", "network", "connect", "wrong", "part")
+	l.do("network", "connect", "shop", "part")
+	hasEndpoint()
+	l.do("network", "disconnect", "shop", "part")
+	gone()
+	l.do("rm", "-f", "part")
+	l.do("network", "rm", "shop", "wrong")
 }

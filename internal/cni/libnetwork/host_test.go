@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"unnest/internal/hostapi/hostdpb"
+	"unnest/internal/hostapi/segment"
 )
 
 // fakeHost is a host daemon that makes veths in place of hot-plugged NICs, on a bridge of the host.
@@ -27,6 +28,8 @@ type fakeHost struct {
 	mu   sync.Mutex
 	nics map[string]*hostdpb.NIC // by owner
 	made int
+
+	endpoint *hostdpb.Endpoint // nil: the guest is in no segment
 }
 
 const gateway4, gateway6 = "10.201.0.1", "fd00:201::1"
@@ -151,3 +154,56 @@ func (h *fakeHost) has(a string) bool {
 	}
 	return false
 }
+
+// attachOther attaches the NIC of a runtime that is not Docker.
+func (h *fakeHost) attachOther() {
+	h.lab.t.Helper()
+	_, err := h.AttachNIC(context.Background(), &hostdpb.AttachNICRequest{ContainerId: "pod", Interface: "eth0", Network: "pods"})
+	h.lab.Must(err)
+}
+
+func (h *fakeHost) remove(owner string) {
+	h.lab.t.Helper()
+	_, err := h.DetachNIC(context.Background(), &hostdpb.DetachNICRequest{ContainerId: owner, Interface: "eth0"})
+	h.lab.Must(err)
+}
+
+// JoinSegment gives the endpoint of the only fraction.
+func (h *fakeHost) JoinSegment(_ context.Context, r *hostdpb.JoinSegmentRequest) (*hostdpb.JoinSegmentResponse, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if r.GetSegment().GetKey() != segmentKey {
+		return nil, status.Error(codes.PermissionDenied, "wrong key")
+	}
+	mac := segment.MAC(1)
+	h.endpoint = &hostdpb.Endpoint{
+		ContainerId: r.GetContainerId(), Interface: r.GetInterface(), Mac: mac.String(), SegmentMac: mac.String(), Mtu: segment.MTU,
+		Pod: r.GetSegment().GetPod(), Fraction: 1, Members: uint32(segment.Set(0).With(1)), Generation: 1,
+	}
+	return &hostdpb.JoinSegmentResponse{Endpoint: h.endpoint}, h.plug("endpoint", "ens99", mac[:])
+}
+
+func (h *fakeHost) Check(context.Context, *hostdpb.CheckRequest) (*hostdpb.CheckResponse, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return &hostdpb.CheckResponse{Endpoint: h.endpoint}, nil
+}
+
+func (h *fakeHost) LeaveSegment(_ context.Context, r *hostdpb.LeaveSegmentRequest) (*hostdpb.LeaveSegmentResponse, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.endpoint.GetContainerId() != r.GetContainerId() || h.endpoint.GetInterface() != r.GetInterface() {
+		return &hostdpb.LeaveSegmentResponse{}, nil
+	}
+	h.endpoint = nil
+	return &hostdpb.LeaveSegmentResponse{}, link(h.lab.Host, "endpoint", netlink.LinkDel)
+}
+
+// inSegment reports whether the guest has an endpoint.
+func (h *fakeHost) inSegment() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.endpoint != nil
+}
+
+const segmentKey = "0123456789abcdef"

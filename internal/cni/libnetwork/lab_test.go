@@ -45,16 +45,14 @@ type lab struct {
 	mounts *exec.Cmd // holds the mount namespace of dockerd and driver
 	driver *exec.Cmd
 	docker *exec.Cmd
+
+	interval string // between two sweeps
 }
 
-func newLab(t *testing.T) *lab {
+// newDriver is a guest with the driver, whose socket is in the lab's directory, and no Docker.
+func newDriver(t *testing.T) *lab {
 	t.Helper()
-	l := &lab{Lab: cnitest.New(t, driverName), t: t}
-	for _, program := range []string{"dockerd", client, "docker-proxy", "busybox"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Fatalf("install docker.io and busybox: %v", err)
-		}
-	}
+	l := &lab{Lab: cnitest.New(t, driverName), t: t, interval: "15s"}
 	l.host = newHost(l)
 	// Docker's directory of plugins cannot be chosen.
 	l.mounts = l.inGuest("unshare", "--mount", "sh", "-c", "mount -t tmpfs tmpfs /run && echo ready && exec sleep infinity")
@@ -67,6 +65,18 @@ func newLab(t *testing.T) *lab {
 	t.Cleanup(func() { l.kill(l.mounts, syscall.SIGKILL) })
 	t.Cleanup(func() { l.kill(l.driver, syscall.SIGTERM) })
 	l.startDriver()
+	return l
+}
+
+// newLab is newDriver with Docker and an image.
+func newLab(t *testing.T) *lab {
+	t.Helper()
+	l := newDriver(t)
+	for _, program := range []string{"containerd", "dockerd", client, "docker-proxy", "busybox"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Fatalf("install docker.io and busybox: %v", err)
+		}
+	}
 	containerd := l.mounted("containerd", "--root", filepath.Join(l.Dir, "containerd"), "--state", filepath.Join(l.Dir, "run-containerd"),
 		"--address", filepath.Join(l.Dir, "containerd.sock"))
 	l.start(containerd)
@@ -111,7 +121,7 @@ func (l *lab) mounted(args ...string) *exec.Cmd {
 func (l *lab) startDriver() {
 	l.t.Helper()
 	l.driver = l.mounted(filepath.Join(l.Dir, driverName), "-server", l.Server, "-credentials", filepath.Join(l.Dir, "unnest"),
-		"-state", filepath.Join(l.Dir, "networks"), "-interval", "15s", "-v")
+		"-state", filepath.Join(l.Dir, "networks"), "-interval", l.interval, "-v")
 	l.start(l.driver)
 }
 

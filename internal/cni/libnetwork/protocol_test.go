@@ -1,0 +1,138 @@
+package libnetwork_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// call calls the driver as Docker does. It waits until the driver listens.
+func (l *lab) call(method string, request map[string]any) (answer map[string]any, err error) {
+	l.t.Helper()
+	socket := fmt.Sprintf("/proc/%d/root/run/docker/plugins/unnest.sock", l.mounts.Process.Pid)
+	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
+		return net.Dial("unix", socket)
+	}}}
+	body, err := json.Marshal(request)
+	l.Must(err)
+	var response *http.Response
+	l.until("the driver listens", func() (err error) {
+		response, err = c.Post("http://driver/"+method, "application/json", bytes.NewReader(body))
+		return err
+	})
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	l.Must(err)
+	if err := json.Unmarshal(content, &answer); err != nil {
+		l.t.Fatalf("%s: %s: %v", method, content, err)
+	}
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: %s", method, answer["Err"])
+	}
+	return answer, nil
+}
+
+func (l *lab) must(method string, request map[string]any) map[string]any {
+	l.t.Helper()
+	answer, err := l.call(method, request)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return answer
+}
+
+// address requests an address, and so a NIC.
+func (l *lab) address() string {
+	l.t.Helper()
+	return l.must("IpamDriver.RequestAddress", map[string]any{"PoolID": "10.201.0.0/16"})["Address"].(string)
+}
+
+func endpointRequest(id, address string) map[string]any {
+	return map[string]any{"NetworkID": "n1", "EndpointID": id, "Interface": map[string]any{"Address": address}}
+}
+
+func (l *lab) restartDriver() {
+	l.t.Helper()
+	l.kill(l.driver, syscall.SIGKILL)
+	l.startDriver()
+}
+
+// The driver may be killed between any two calls; the endpoint is known after it. Each call that removes something
+// may come twice.
+func TestCallsOfEndpoint(t *testing.T) {
+	l := newDriver(t)
+	a := l.address()
+	l.restartDriver()
+	r := endpointRequest("e1", a)
+	created := l.must("NetworkDriver.CreateEndpoint", r)["Interface"].(map[string]any)
+	if created["MacAddress"] != "02:00:00:00:00:01" || created["AddressIPv6"] != "fd00:201::1:1/64" || created["Address"] != nil {
+		t.Errorf("created %v", created)
+	}
+	if _, err := l.call("NetworkDriver.CreateEndpoint", endpointRequest("e2", a)); err == nil || !strings.Contains(err.Error(), "another endpoint") {
+		t.Errorf("a second endpoint with the address: got %v", err)
+	}
+	l.restartDriver()
+	l.must("NetworkDriver.CreateEndpoint", r) // Docker repeats a call whose answer it has not got
+	r["SandboxKey"] = "/none"
+	joined := l.must("NetworkDriver.Join", r)
+	if name := joined["InterfaceName"].(map[string]any); name["SrcName"] != "ens1" || name["DstPrefix"] != "eth" ||
+		joined["Gateway"] != gateway4 || joined["GatewayIPv6"] != gateway6 {
+		t.Errorf("joined %v", joined)
+	}
+	for _, method := range []string{"NetworkDriver.RevokeExternalConnectivity", "NetworkDriver.Leave", "NetworkDriver.DeleteEndpoint"} {
+		l.restartDriver()
+		l.must(method, r)
+		l.must(method, r)
+		if !l.host.has("10.201.1.1") {
+			t.Errorf("after %s the address is another container's", method)
+		}
+	}
+	for range 2 {
+		l.restartDriver()
+		l.must("IpamDriver.ReleaseAddress", map[string]any{"PoolID": "10.201.0.0/16", "Address": "10.201.1.1"})
+		l.wantNoNICs()
+	}
+	if _, err := l.call("NetworkDriver.Join", r); err == nil || !strings.Contains(err.Error(), "has no NIC") {
+		t.Errorf("join of an endpoint that is gone: got %v", err)
+	}
+}
+
+// A release that comes late does not take the NIC of the container that has the address now.
+func TestLateRelease(t *testing.T) {
+	l := newDriver(t)
+	a := l.address()
+	l.must("NetworkDriver.CreateEndpoint", endpointRequest("e2", a))
+	release := map[string]any{"PoolID": "10.201.0.0/16", "Address": "10.201.1.1"}
+	l.must("IpamDriver.ReleaseAddress", release)
+	if !l.host.has("10.201.1.1") {
+		t.Error("the NIC of endpoint e2 is gone")
+	}
+	l.must("NetworkDriver.DeleteEndpoint", endpointRequest("e2", a))
+	l.must("IpamDriver.ReleaseAddress", release)
+	l.wantNoNICs()
+}
+
+// What Docker has not come back for is given back, and nobody else's NIC.
+func TestSweep(t *testing.T) {
+	l := newDriver(t)
+	l.interval = "1s"
+	l.host.attachOther()
+	l.address() // Docker is killed after RequestAddress
+	l.must("NetworkDriver.CreateEndpoint", endpointRequest("e1", l.address()))
+	l.restartDriver()
+	l.until("only the other's NIC is left", func() error {
+		if have := l.host.owners(); len(have) != 1 || have[0] != "pod" {
+			return fmt.Errorf("the daemon has %v", have)
+		}
+		return nil
+	})
+	l.host.remove("pod")
+	l.wantNoNICs()
+}
