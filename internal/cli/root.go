@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"errors"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -30,7 +31,7 @@ import (
 func newRootCmd(streams terminal.Streams) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "unnest",
-		Short:         "Measure what nested virtualization costs, and remove the duplicated network layer",
+		Short:         "Measure, remove and plan what nested virtualization costs",
 		Version:       version.Get().String(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -40,12 +41,12 @@ func newRootCmd(streams terminal.Streams) *cobra.Command {
 		title    string
 		commands []*cobra.Command
 	}{
-		{"Measure what nesting costs:", []*cobra.Command{
+		{"Measure:", []*cobra.Command{
 			bench.NewCmd(streams, nil), report.NewCmd(streams, nil), advise.NewCmd(streams, nil), compare.NewCmd(streams, nil), score.NewCmd(streams, nil), papers.NewCmd(streams, nil),
 		}},
-		{"Remove the duplicated network layer:", []*cobra.Command{hostd.NewCmd(streams, nil)}},
-		{"Plan what pods cost on VMs:", []*cobra.Command{plan.NewCmd(streams, nil)}},
-		{"Set up this machine and its guests:", []*cobra.Command{
+		{"Connect:", []*cobra.Command{hostd.NewCmd(streams, nil)}},
+		{"Plan:", []*cobra.Command{plan.NewCmd(streams, nil)}},
+		{"Set up:", []*cobra.Command{
 			doctor.NewCmd(streams, nil), vm.NewCmd(streams), cluster.NewCmd(streams), clean.NewCmd(streams, nil),
 		}},
 	} {
@@ -71,11 +72,13 @@ func equip(root *cobra.Command, streams terminal.Streams) {
 		return usage.Wrap(explainFlag(cmd, err))
 	})
 	// A group such as "unnest vm" is runnable only to report unknown commands.
-	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(),
-		"{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
+	root.SetUsageTemplate(strings.NewReplacer(
+		"{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}",
+		".FlagUsages", ".FlagUsagesWrapped "+strconv.Itoa(helpWidth)).Replace(root.UsageTemplate()))
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
+	foldHelp(root)
 	checkArgs(root)
 }
 

@@ -47,7 +47,7 @@ func newClusterCmd(streams terminal.Streams, runF func(context.Context, clusterO
 	o := clusterOptions{Streams: streams}
 	cmd := &cobra.Command{
 		Use:   "cluster [FILE]",
-		Short: "Measure what the network of pods costs on an existing Kubernetes cluster",
+		Short: "Measure the network of pods on an existing Kubernetes cluster",
 		Long: `Measure what the network of pods costs on an existing Kubernetes cluster, on one node
 and between two: on the network of the nodes (node), on that of pods (pod), through a
 Service (service), and with NICs of their own if BrFusion is installed (brfusion). FILE
@@ -63,8 +63,10 @@ Everything else is as with other experiments: the order is random and interleave
 sample is stored at once, a report follows. Ctrl-C removes what was made; after a kill,
 the cluster removes it within five minutes. To continue, use --resume.`,
 		Example: `  unnest bench cluster
-  unnest bench cluster --kubeconfig ~/.kube/config --context production --namespace bench
-  unnest bench cluster --image registry.example.com/unnest-load:1 --nodes worker1,worker2,worker3 --pairs all
+  unnest bench cluster --kubeconfig ~/.kube/config \
+    --context production --namespace bench
+  unnest bench cluster --image registry.example.com/unnest-load:1 \
+    --nodes worker1,worker2,worker3 --pairs all
   unnest bench cluster --pairs worker1:worker1 --leave-out node
   unnest bench cluster --resume runs/20260314-092653-cluster`,
 		RunE: func(cmd *cobra.Command, args []string) error {

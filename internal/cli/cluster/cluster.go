@@ -112,7 +112,7 @@ func newStatusCmd(streams terminal.Streams) *cobra.Command {
 func newRepairCmd(streams terminal.Streams) *cobra.Command {
 	return &cobra.Command{
 		Use:   "repair",
-		Short: "Start again the parts that have ended: host daemon, control plane, policy client",
+		Short: "Start again the parts that have ended",
 		Args:  usage.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			started, err := cluster.Repair(cmd.Context())

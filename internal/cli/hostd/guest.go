@@ -64,10 +64,14 @@ its CD-ROM drive unnest-credentials, and unnest-cni credentials installs them th
 
 The key addresses lets the daemon guard the guest's own NIC: give the guest's addresses on
 the tenant's network with --address.`,
-		Example: `  unnest hostd guest add node1 --qmp /run/qemu/node1.hostd.qmp --address 10.201.0.8
+		Example: `  unnest hostd guest add node1 --qmp /run/qemu/node1.hostd.qmp \
+    --address 10.201.0.8
   unnest hostd guest add node2 --libvirt node2 --address 10.201.0.9
-  unnest hostd guest add node3 --qmp /run/qemu/node3.hostd.qmp --address 10.201.0.10 --credentials vmm
-  unnest hostd guest add node4 --tenant shop --qmp /run/qemu/node4.hostd.qmp --tap node4 --mac 52:54:00:12:34:56 --address 10.202.0.8`,
+  unnest hostd guest add node3 --qmp /run/qemu/node3.hostd.qmp \
+    --address 10.201.0.10 --credentials vmm
+  unnest hostd guest add node4 --tenant shop \
+    --qmp /run/qemu/node4.hostd.qmp --tap node4 \
+    --mac 52:54:00:12:34:56 --address 10.202.0.8`,
 		Args: usage.Args("GUEST"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.Name = args[0]

@@ -25,15 +25,16 @@ type policyRunOptions struct {
 func newPolicyRunCmd(opts *Options) *cobra.Command {
 	o := policyRunOptions{Options: opts}
 	cmd := &cobra.Command{
-		Use:   "run --server ADDRESS:PORT --credentials DIR [--kubeconfig FILE]",
+		Use:   "run --server ADDRESS:PORT --credentials DIR",
 		Short: "Enforce the network policies of a Kubernetes cluster on this host",
 		Long: `Watch the network policies, pods and namespaces of a Kubernetes cluster, and have a host
 daemon filter the NICs of the pods. It needs the right to list and watch these three, and
 the credentials of "unnest hostd policy enroll". Run one for each host of the cluster's
 nodes, outside of the nodes. It ends on SIGINT or SIGTERM, and if the daemon refuses its
 certificate; the policies that are in force stay.`,
-		Example: `  unnest hostd policy run --server 10.201.0.1:7443 --credentials /etc/unnest/policy --kubeconfig /etc/unnest/kubeconfig`,
-		Args:    usage.Args(),
+		Example: `  unnest hostd policy run --server 10.201.0.1:7443 \
+    --credentials /etc/unnest/policy --kubeconfig /etc/unnest/kubeconfig`,
+		Args: usage.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.server == "" || o.credentials == "" {
 				return usage.Errorf("missing flags --server and --credentials: name the daemon, and the directory of \"unnest hostd policy enroll\"")

@@ -78,8 +78,8 @@ Each user has VMs of their own. The plans are:
 
   kubernetes  whole pods, biggest first, on the VM with the most requested
               resources, else on the cheapest new VM
-  resize      kubernetes, with each VM replaced by the cheapest model that holds its
-              pods; nothing moves
+  resize      kubernetes, with each VM replaced by the cheapest model that holds
+              its pods; nothing moves
   hostlo      kubernetes, with containers moved, smallest first, to the VMs that
               waste most
   spread      like kubernetes and hostlo, but a pod may go to several new VMs

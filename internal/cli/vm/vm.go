@@ -35,7 +35,8 @@ them container images. The first guest of
 its size is booted and frozen; all are restored from it, with containerd running.`,
 		Example: `  unnest vm up node1 node2
   unnest vm ssh node1
-  unnest vm ssh node1 nerdctl run --network brfusion --rm localhost/unnest/tools:1 busybox ip addr
+  unnest vm ssh node1 nerdctl run --network brfusion --rm \
+    localhost/unnest/tools:1 busybox ip addr
   unnest vm load nginx.tar
   unnest vm down --all`,
 	}

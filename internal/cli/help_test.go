@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"unnest/internal/cli/terminal"
+)
+
+// The help of every command fits a terminal of 80 columns.
+func TestHelpFits(t *testing.T) {
+	const width = 80
+	var out bytes.Buffer
+	n := 0
+	var check func(*cobra.Command)
+	check = func(cmd *cobra.Command) {
+		n++
+		out.Reset()
+		if err := cmd.Help(); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(out.String()) {
+			if line = strings.TrimRight(line, "\n"); utf8.RuneCountInString(line) > width {
+				t.Errorf("%s --help has %d columns: %s", cmd.CommandPath(), utf8.RuneCountInString(line), line)
+			}
+		}
+		for _, c := range cmd.Commands() {
+			check(c)
+		}
+	}
+	check(newRootCmd(terminal.Streams{Out: &out, Err: &out}))
+	if n < 30 {
+		t.Errorf("found %d commands", n)
+	}
+}
+
+func TestFold(t *testing.T) {
+	for _, tt := range []struct{ name, text, want string }{
+		{"empty", "", ""},
+		{"long", "one two three four", "one two\nthree four"},
+		{"short lines", "one\ntwo\n\nthree", "one two\n\nthree"},
+		{"table", "one two three:\n  a      b  c d e\n  f\nfour five", "one two\nthree:\n  a      b  c d e\n  f\nfour five"},
+		{"word that is too long", "one twothreefour five", "one\ntwothreefour\nfive"},
+		{"runes", "äöü äöü äöü", "äöü äöü\näöü"},
+	} {
+		if got := fold(tt.text, 10); got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
