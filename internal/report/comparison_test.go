@@ -21,7 +21,7 @@ func changed(change func(*result.Run, []result.Sample)) document.Document {
 	a, samplesA := synthetic(6)
 	b, samplesB := synthetic(6)
 	change(&b, samplesB)
-	return comparison.Build(provenance.Source{Dir: "a", Run: a, Samples: samplesA}, provenance.Source{Dir: "b", Run: b, Samples: samplesB}, nil)
+	return comparison.Build(provenance.Source{Dir: "a", Run: a, Samples: samplesA}, provenance.Source{Dir: "b", Run: b, Samples: samplesB}, true, nil)
 }
 
 func TestCompareSeesNoDifferenceBetweenEqualRuns(t *testing.T) {
@@ -82,11 +82,11 @@ func TestCompareWarnsWhereTheRunsDiffer(t *testing.T) {
 
 func TestCompareWithNothingInCommon(t *testing.T) {
 	a, samples := synthetic(6)
-	doc := comparison.Build(provenance.Source{Dir: "a", Run: a, Samples: samples}, provenance.Source{Dir: "b", Run: result.Run{ID: "empty"}, Samples: nil}, nil)
+	doc := comparison.Build(provenance.Source{Dir: "a", Run: a, Samples: samples}, provenance.Source{Dir: "b", Run: result.Run{ID: "empty"}, Samples: nil}, true, nil)
 	if doc.Answer != "The two runs have no samples in common." {
 		t.Errorf("answer %q", doc.Answer)
 	}
-	doc = comparison.Build(provenance.Source{Dir: "a", Run: a, Samples: samples}, provenance.Source{Dir: "b", Run: a, Samples: nil}, nil)
+	doc = comparison.Build(provenance.Source{Dir: "a", Run: a, Samples: samples}, provenance.Source{Dir: "b", Run: a, Samples: nil}, true, nil)
 	if cell := doc.Groups[0].Tables[0].Rows[0][7]; cell.Text != "B missing" || !cell.Missing {
 		t.Errorf("verdict of a cell that B lacks: %+v", cell)
 	}
@@ -101,6 +101,29 @@ func TestComparisonsHaveNoSamplesOfTheirOwn(t *testing.T) {
 		}
 		if err := f.Print(&bytes.Buffer{}, doc); !errors.Is(err, render.ErrNoSamples) {
 			t.Errorf("%s: error %v, want ErrNoSamples", name, err)
+		}
+	}
+}
+
+// Two runs share no block: there is no verdict on them unless it is asked for.
+func TestCompareHasNoVerdict(t *testing.T) {
+	run, samples := synthetic(12)
+	later, faster := synthetic(12)
+	for i := range faster {
+		faster[i].Value *= 2
+	}
+	a, b := provenance.Source{Dir: "a", Run: run, Samples: samples}, provenance.Source{Dir: "b", Run: later, Samples: faster}
+	for _, verdicts := range []bool{false, true} {
+		doc := comparison.Build(a, b, verdicts, nil)
+		for _, e := range dataOf(doc).Estimates {
+			for _, c := range e.Comparisons {
+				if c.Ratio.Defined() && (c.Verdict != "") != verdicts || verdicts == strings.Contains(c.Badge, estimate.NoVerdict) && c.Ratio.Defined() {
+					t.Fatalf("verdicts %v: %s in %s: %q, %q", verdicts, e.Case, e.Configuration, c.Verdict, c.Badge)
+				}
+			}
+		}
+		if strings.Contains(doc.Answer, "without a verdict") == verdicts {
+			t.Errorf("verdicts %v: %q", verdicts, doc.Answer)
 		}
 	}
 }

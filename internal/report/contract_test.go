@@ -67,7 +67,7 @@ func contractDocuments(t *testing.T) map[string]struct {
 		"startup": {build(startup(24)), ofRuns},
 		"levels":  {buildNested(), ofRuns},
 		"suite":   {buildSuite(), ofRuns},
-		"compare": {comparison.Build(provenance.Source{Dir: "a", Run: run, Samples: samples}, provenance.Source{Dir: "b", Run: later, Samples: laterSamples}, nil), ofRuns},
+		"compare": {comparison.Build(provenance.Source{Dir: "a", Run: run, Samples: samples}, provenance.Source{Dir: "b", Run: later, Samples: laterSamples}, true, nil), ofRuns},
 		"summary": {means, contract{1, "schema_version a b t df p df_truncated p_truncated delta_percent minimum_detectable minimum_detectable_percent",
 			"mean_a standard_error_a n_a mean_b standard_error_b n_b t df p df_truncated p_truncated delta_percent minimum_detectable minimum_detectable_percent"}},
 		"score": {scores.Build(scored), contract{1, "schema_version suites", "suite case order unit configuration quantity value"}},

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"unnest/internal/measure/result"
 	"unnest/internal/report/document"
 )
 
@@ -56,5 +57,29 @@ func TestMissingSaysWhy(t *testing.T) {
 	}
 	if !found {
 		t.Errorf("no row says why its value is missing: %+v", page.Rows)
+	}
+}
+
+// A metric that a part of the executions lack has no ratio and no verdict: those that have it are not a random choice.
+func TestSelectedExecutionsHaveNoVerdict(t *testing.T) {
+	run, samples := synthetic(12)
+	slow := map[result.Execution]bool{}
+	for _, s := range samples {
+		if s.Case == "udp_rr/1280" && s.Configuration == "NAT" && s.Metric == "latency_mean" && s.Block%3 == 0 {
+			slow[s.Execution()] = true
+		}
+	}
+	samples = slices.DeleteFunc(samples, func(s result.Sample) bool { return s.Metric == "latency_p99" && slow[s.Execution()] })
+	data := dataOf(build(run, samples))
+	for _, e := range data.Estimates {
+		if e.Metric != "latency_p99" || e.Case != "udp_rr/1280" {
+			continue
+		}
+		for _, c := range e.Comparisons {
+			of := e.Configuration == "NAT" || c.Baseline == "NAT"
+			if of == c.Ratio.Defined() || of != (c.Verdict == "") || of && c.First && !strings.Contains(strings.Join(c.Warnings, ""), "NAT has it in 8 of 12 executions") {
+				t.Errorf("%s against %s: %+v", e.Configuration, c.Baseline, c)
+			}
+		}
 	}
 }

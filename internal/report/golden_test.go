@@ -119,7 +119,7 @@ func TestGolden(t *testing.T) {
 	full, small, gaps := build(synthetic(6)), build(few()), build(holed())
 	runA, samplesA := synthetic(6)
 	runB, samplesB := later()
-	compared := comparison.Build(provenance.Source{Dir: "runs/a", Run: runA, Samples: samplesA}, provenance.Source{Dir: "runs/b", Run: runB, Samples: samplesB}, nil)
+	compared := comparison.Build(provenance.Source{Dir: "runs/a", Run: runA, Samples: samplesA}, provenance.Source{Dir: "runs/b", Run: runB, Samples: samplesB}, true, nil)
 	spread, levels, suite := build(startup(24)), buildNested(), buildSuite()
 	tests := []struct {
 		file  string
@@ -140,7 +140,7 @@ func TestGolden(t *testing.T) {
 		{"compared.html", bare, compared},
 		{"small.json", render.JSON, small},
 		{"small.csv", render.CSV, small},
-		{"compared.csv", render.CSV, comparison.Build(provenance.Source{Dir: "runs/a", Run: runA, Samples: samplesA}, provenance.Source{Dir: "runs/b", Run: runB, Samples: samplesB}, nil)},
+		{"compared.csv", render.CSV, comparison.Build(provenance.Source{Dir: "runs/a", Run: runA, Samples: samplesA}, provenance.Source{Dir: "runs/b", Run: runB, Samples: samplesB}, true, nil)},
 		{"levels.txt", width(120, text.Options{}), levels},
 		{"levels.md", render.Markdown, levels},
 		{"levels.html", bare, levels},

@@ -136,7 +136,7 @@ func TestNoiseInProvenance(t *testing.T) {
 func TestNoiseInComparison(t *testing.T) {
 	a, samplesA := synthetic(6)
 	b, samplesB := noisy(1, 0, noise.Reading{Elapsed: 1, Others: 0.9})
-	doc := comparison.Build(provenance.Source{Run: a, Samples: samplesA}, provenance.Source{Run: b, Samples: samplesB}, nil)
+	doc := comparison.Build(provenance.Source{Run: a, Samples: samplesA}, provenance.Source{Run: b, Samples: samplesB}, true, nil)
 	if !strings.HasPrefix(doc.Answer, "B: Too noisy to conclude: in 126 of 126 executions, other processes used 0.90 processors") {
 		t.Errorf("got %q", doc.Answer)
 	}

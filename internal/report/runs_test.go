@@ -360,7 +360,7 @@ func TestTooFewBlocksAreToldOnce(t *testing.T) {
 	const note = "No verdict against "
 	for baseline, doc := range map[string]document.Document{
 		"NoCont": runs.Build(runA, samplesA, runs.Options{}),
-		"A":      comparison.Build(provenance.Source{Dir: "a", Run: runA, Samples: samplesA}, provenance.Source{Dir: "b", Run: runA, Samples: samplesA}, nil),
+		"A":      comparison.Build(provenance.Source{Dir: "a", Run: runA, Samples: samplesA}, provenance.Source{Dir: "b", Run: runA, Samples: samplesA}, true, nil),
 	} {
 		table := doc.Groups[0].Tables[0]
 		if len(table.Notes) != 1 || !strings.HasPrefix(table.Notes[0], note+baseline) {

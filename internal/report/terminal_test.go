@@ -32,7 +32,7 @@ func TestTextFitsTerminal(t *testing.T) {
 		}
 		shown := filepath.Join("docs/results/runs", filepath.Base(dir))
 		docs[shown] = runs.Build(run, samples, runs.Options{Dir: shown, Papers: papers.All()})
-		docs[shown+", compared"] = comparison.Build(provenance.Source{Dir: shown, Run: run, Samples: samples}, provenance.Source{Dir: shown, Run: run, Samples: samples}, nil)
+		docs[shown+", compared"] = comparison.Build(provenance.Source{Dir: shown, Run: run, Samples: samples}, provenance.Source{Dir: shown, Run: run, Samples: samples}, true, nil)
 		docs[shown+", advice"] = advice.Build(provenance.Source{Dir: shown, Run: run, Samples: samples}, nil)
 	}
 	for name, doc := range docs {

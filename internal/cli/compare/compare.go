@@ -17,11 +17,12 @@ import (
 
 // Options are the arguments and flags of the command.
 type Options struct {
-	Streams terminal.Streams
-	A, B    string // run directories, or with Summary means; B is divided by A
-	Summary bool   // A and B are MEAN,STANDARD_ERROR,N
-	AnySize bool   // compare runs of different sizes
-	Output  document.Output
+	Streams  terminal.Streams
+	A, B     string // run directories, or with Summary means; B is divided by A
+	Summary  bool   // A and B are MEAN,STANDARD_ERROR,N
+	AnySize  bool   // compare runs of different sizes
+	Verdicts bool   // also on runs, which share no block
+	Output   document.Output
 }
 
 // NewCmd returns the command. Tests pass a runF that receives the options.
@@ -38,7 +39,8 @@ the cases and configurations that both have.
 
 Two runs are measured at different times, so a change of the machine in between
 looks like a difference. To choose between two configurations, measure both in
-one run. Runs of different sizes are refused unless --any-size is given.
+one run. The command prints ratios with their intervals, and verdicts only with
+--verdicts. Runs of different sizes are refused unless --any-size is given.
 
 With --summary, A and B are published means, each written
 MEAN,STANDARD_ERROR,N, where N is the number of runs. The command prints Welch's
@@ -56,6 +58,7 @@ negative mean.`,
 	opts.Output.AddFlags(cmd)
 	cmd.Flags().BoolVar(&opts.Summary, "summary", false, "A and B are MEAN,STANDARD_ERROR,N instead of run directories")
 	cmd.Flags().BoolVar(&opts.AnySize, "any-size", false, "compare runs whose profiles, guests or cases differ in size")
+	cmd.Flags().BoolVar(&opts.Verdicts, "verdicts", false, "judge the differences, although the machine may have changed between the runs")
 	opts.Output.AddJSONFlag(cmd, "the same as --format json")
 	return cmd
 }
@@ -78,6 +81,6 @@ func run(_ context.Context, opts Options) error {
 	if difference := comparison.SizeDifference(a.Run, b.Run); difference != "" && !opts.AnySize {
 		return fmt.Errorf("compare %s with %s: %s; to compare different sizes, add --any-size", opts.B, opts.A, difference)
 	}
-	doc := comparison.Build(a, b, slices.Concat(notesA, notesB))
+	doc := comparison.Build(a, b, opts.Verdicts, slices.Concat(notesA, notesB))
 	return opts.Output.Print(opts.Streams, doc)
 }

@@ -9,12 +9,15 @@ import (
 	"unnest/internal/cli/document"
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
+	"unnest/internal/measure/result"
+	"unnest/internal/report/comparison"
+	"unnest/internal/report/provenance"
 )
 
 // Options are the arguments and flags of the command.
 type Options struct {
 	Streams terminal.Streams
-	Dir     string // run directory
+	Dirs    []string // run directories
 	Output  document.Output
 }
 
@@ -25,20 +28,25 @@ func NewCmd(streams terminal.Streams, runF func(context.Context, Options) error)
 	}
 	opts := Options{Streams: streams}
 	cmd := &cobra.Command{
-		Use:   "report DIR",
-		Short: "Print the results of a run",
+		Use:   "report DIR...",
+		Short: "Print the results of a run, or of several together",
 		Long: `Print the results of the run in DIR: the findings in words, tables of estimates
 with their intervals and tests, warnings, and the provenance of the data.
 
 A run that is still running, or was interrupted, is reported up to its last
-sample.`,
+sample.
+
+The intervals of one run cover that run. Several runs of one experiment are
+combined: the report says how much runs differ, what their mean is, and what a
+next run on this machine will report.`,
 		Example: `  unnest report runs/20260314-092653-quickstart
   unnest report runs/20260314-092653-quickstart -o report.html
+  unnest report runs/*-quickstart
   unnest report runs/20260314-092653-quickstart --format gobench >run.bench
   benchstat -col /config run.bench`,
-		Args: usage.Args("DIR"),
+		Args: func(cmd *cobra.Command, args []string) error { return usage.Args("DIR")(cmd, args[:min(len(args), 1)]) },
 		RunE: func(cmd *cobra.Command, args []string) error {
-			opts.Dir = args[0]
+			opts.Dirs = args
 			return runF(cmd.Context(), opts)
 		},
 	}
@@ -51,9 +59,21 @@ func run(_ context.Context, opts Options) error {
 	if err := opts.Output.Check(); err != nil {
 		return err
 	}
-	input, notes, err := document.Load(opts.Dir)
-	if err != nil {
+	var inputs []provenance.Source
+	var runs []result.Run
+	var notes []string
+	for _, dir := range opts.Dirs {
+		input, missing, err := document.Load(dir)
+		if err != nil {
+			return err
+		}
+		inputs, runs, notes = append(inputs, input), append(runs, input.Run), append(notes, missing...)
+	}
+	if len(inputs) == 1 {
+		return opts.Output.Print(opts.Streams, document.Build(inputs[0], notes))
+	}
+	if err := comparison.Combinable(runs); err != nil {
 		return err
 	}
-	return opts.Output.Print(opts.Streams, document.Build(input, notes))
+	return opts.Output.Print(opts.Streams, comparison.Combine(inputs, notes))
 }

@@ -15,9 +15,10 @@ func TestNewCmd(t *testing.T) {
 		args []string
 		want Options
 	}{
-		{[]string{"dir"}, Options{Dir: "dir"}},
-		{[]string{"dir", "--format", "csv", "-o", "x"}, Options{Dir: "dir", Output: document.Output{Format: "csv", File: "x"}}},
-		{[]string{"-f", "pkb", "--output", "x", "dir"}, Options{Dir: "dir", Output: document.Output{Format: "pkb", File: "x"}}},
+		{[]string{"dir"}, Options{Dirs: []string{"dir"}}},
+		{[]string{"dir", "other"}, Options{Dirs: []string{"dir", "other"}}},
+		{[]string{"dir", "--format", "csv", "-o", "x"}, Options{Dirs: []string{"dir"}, Output: document.Output{Format: "csv", File: "x"}}},
+		{[]string{"-f", "pkb", "--output", "x", "dir"}, Options{Dirs: []string{"dir"}, Output: document.Output{Format: "pkb", File: "x"}}},
 	}
 	for _, tt := range tests {
 		var got Options

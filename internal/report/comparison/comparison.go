@@ -17,9 +17,9 @@ import (
 const separateBlocks = "The two runs were measured at different times: a change of the machine in between looks like a difference between the runs. To choose between two versions, measure both in one run."
 
 // Build reports how run b differs from run a, metric by metric, in the cases and
-// configurations that both have. It depends only on its arguments.
-func Build(a, b provenance.Source, notes []string) document.Document {
-	d := estimate.Between(a.Run, b.Run, a.Samples, b.Samples)
+// configurations that both have, with verdicts if they are asked for. It depends only on its arguments.
+func Build(a, b provenance.Source, verdicts bool, notes []string) document.Document {
+	d := estimate.Between(a.Run, b.Run, a.Samples, b.Samples, verdicts)
 	doc := document.Document{
 		Command: "compare", Title: compareTitle(a.Run, b.Run), Run: a.Run.ID + ", " + b.Run.ID, Dir: joinDirs(a.Dir, b.Dir), Setting: settings(a.Run, b.Run),
 		Series: naming.Series(a.Run), Methods: estimate.Methods(false),

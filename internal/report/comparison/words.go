@@ -56,13 +56,16 @@ func attributed(a, b []string) []string {
 // compareHeadlines count the differences of the primary metrics and list the first.
 func compareHeadlines(estimates []estimate.Estimate) []string {
 	var differences []string
-	compared := 0
+	compared, judged := 0, 0
 	for _, e := range estimates {
 		for _, c := range e.Comparisons {
 			if !e.Primary || !c.P.Defined() {
 				continue
 			}
 			compared++
+			if c.Verdict != "" {
+				judged++
+			}
 			if c.Verdict == stats.Better || c.Verdict == stats.Worse {
 				differences = append(differences, fmt.Sprintf("%s, %s: B is %s.", e.Case, e.Configuration, c.Words))
 			}
@@ -71,6 +74,8 @@ func compareHeadlines(estimates []estimate.Estimate) []string {
 	switch {
 	case compared == 0:
 		return []string{"The two runs have no samples in common."}
+	case judged == 0:
+		return []string{fmt.Sprintf("%s without a verdict: the runs share no block, so what the machine did in between looks like a difference.", document.Plural(compared, "comparison"))}
 	case len(differences) == 0:
 		return []string{fmt.Sprintf("No difference found in %s.", document.Plural(compared, "comparison"))}
 	}

@@ -22,7 +22,13 @@ func newCells(run result.Run, samples []result.Sample) *Set {
 	s := &Set{Run: run, Metrics: map[string][]result.Metric{}}
 	s.Samples, s.Unknown = belonging(run, samples)
 	whole := slices.DeleteFunc(slices.Clone(s.Samples), collocation.OfDomain)
-	s.cells = observations(whole)
+	s.cells, s.executions, s.having = observations(whole), map[cellKey]int{}, map[cellKey]int{}
+	for k := range executions(whole) {
+		s.having[k.cellKey]++
+		if k.metric == "" {
+			s.executions[k.cellKey]++
+		}
+	}
 	for _, c := range run.Cases {
 		s.Metrics[c.Name] = metricsOf(c, whole)
 		if len(whole) < len(s.Samples) {
@@ -92,4 +98,29 @@ func observations(samples []result.Sample) map[cellKey][]stats.Observation {
 		cells[k] = append(cells[k], stats.Observation{Block: s.Block, Value: s.Value})
 	}
 	return cells
+}
+
+// executed is an execution with a metric, or with any metric if that is empty.
+type executed struct {
+	cellKey
+	result.Execution
+}
+
+func executions(samples []result.Sample) map[executed]bool {
+	all := map[executed]bool{}
+	for _, s := range samples {
+		all[executed{cellKey{s.Suite, s.Case, s.Configuration, ""}, s.Execution()}] = true
+		all[executed{cellKey{s.Suite, s.Case, s.Configuration, s.Metric}, s.Execution()}] = true
+	}
+	return all
+}
+
+// selected says that only a part of the executions of a cell have its metric; it is empty if all or none have it. A
+// 99th percentile takes 1,000 answers, which slow executions do not have: those that have it are the fast ones.
+func (s *Set) selected(c result.Case, configuration, metric string) string {
+	has, of := s.having[keyOf(c, configuration, metric)], s.executions[keyOf(c, configuration, "")]
+	if has == 0 || has == of {
+		return ""
+	}
+	return fmt.Sprintf("%s has it in %d of %s", configuration, has, document.Plural(of, "execution"))
 }

@@ -28,7 +28,7 @@ type Comparison struct {
 	Warnings   []string          `json:"doubts,omitempty"`
 	doubts     []string          // Warnings in a few words
 	effect     stats.Effect
-	margin     float64 // within which the sides count as equal
+	margin     float64 // of the claim about this pair, else within which the sides count as equal
 	First      bool    `json:"-"` // the comparison of the pair the other way round comes later, or never
 }
 
@@ -46,6 +46,14 @@ type Family struct {
 type Claim struct {
 	Configuration, Baseline string
 	Margin                  float64
+}
+
+// notCompared is a comparison with a baseline of a metric that a part of the executions of a side lack.
+func notCompared(baseline, part string) Comparison {
+	c := compare(nil, nil, baseline, false)
+	c.Warnings = []string{"no ratio: " + part + ", which are not a random choice"}
+	c.doubts = []string{"no ratio: " + part}
+	return c
 }
 
 // compare estimates the ratio of a to b, which name names; judge adds the rest. Either side may
@@ -79,8 +87,9 @@ type judged struct {
 }
 
 // judge gives every comparison its interval and its verdict, together with the others of
-// its family, and returns the families in the order of first appearance.
-func judge(all []judged, claim Claim) []Family {
+// its family, and returns the families in the order of first appearance. Sides that share no block have a verdict
+// only if separate is set: the machine changes between them, and of equal sides 16 to 43 % looked different.
+func judge(all []judged, claim Claim, separate bool) []Family {
 	var order []string
 	ps := map[string][]float64{}
 	for _, j := range all {
@@ -97,7 +106,9 @@ func judge(all []judged, claim Claim) []Family {
 		families[i] = Family{Name: name, Tests: f.Tests, Found: f.Found, Level: document.Number(f.Level), Confidence: document.Number(f.Confidence())}
 	}
 	for _, j := range all {
-		j.c.judge(of[j.family], *j.of, claim)
+		if j.c.judge(of[j.family], *j.of, claim); !separate && !j.c.Paired && j.c.Verdict != "" && j.c.Verdict != stats.TooFew {
+			j.c.withoutVerdict()
+		}
 		j.c.Family = j.family
 	}
 	return families
@@ -117,7 +128,7 @@ func (c *Comparison) judge(f stats.Family, e Estimate, claim Claim) {
 		c.margin = claim.Margin
 	}
 	var i stats.Interval
-	i, c.Verdict = c.effect.Judge(f, c.margin, e.Order == result.HIB)
+	i, c.Verdict = c.effect.Judge(f, stats.DefaultMargin, e.Order == result.HIB) // one rule for all, also where there is a claim
 	c.Interval = ConfidenceInterval(i)
 	c.Detectable = document.Number(c.effect.Detectable(f.Level, stats.DefaultPower))
 	if claimed && i.Defined() {
@@ -126,12 +137,20 @@ func (c *Comparison) judge(f stats.Family, e Estimate, claim Claim) {
 	switch {
 	case c.Verdict == stats.Unknown:
 		limit := max(maxNeeds, (1+attainable)*c.N+1) // which is not attainable
-		c.Needs = max(1, c.effect.BlocksToDecide(f.Level, c.margin, limit)-c.N)
+		c.Needs = max(1, c.effect.BlocksToDecide(f.Level, stats.DefaultMargin, limit)-c.N)
 	case c.Verdict == stats.TooFew:
 		c.Needs = max(0, stats.MinRepetitions-c.N)
 	}
 	c.Badge = badge(e, *c)
 	c.Words, c.Short = verdictWords(e, *c)
+}
+
+// NoVerdict says why sides that share no block have none.
+const NoVerdict = "no verdict: separate blocks"
+
+func (c *Comparison) withoutVerdict() {
+	c.Verdict, c.Equivalent, c.Needs = "", "", 0
+	c.Badge, c.Words, c.Short = NoVerdict, NoVerdict, NoVerdict
 }
 
 // mirror returns c the other way round: the baseline against the configuration, whose

@@ -23,8 +23,8 @@ type Difference struct {
 	computed map[cellKey][2]*Estimate // of A and of B
 }
 
-// Between compares run b with run a, which share no block.
-func Between(a, b result.Run, samplesA, samplesB []result.Sample) *Difference {
+// Between compares run b with run a, which share no block, so that there are verdicts only on demand.
+func Between(a, b result.Run, samplesA, samplesB []result.Sample, verdicts bool) *Difference {
 	d := &Difference{A: newCells(a, samplesA), B: newCells(b, samplesB), computed: map[cellKey][2]*Estimate{}}
 	var all []judged
 	for _, c := range a.Cases {
@@ -39,7 +39,7 @@ func Between(a, b result.Run, samplesA, samplesB []result.Sample) *Difference {
 			}
 		}
 	}
-	d.Families = judge(all, Claim{})
+	d.Families = judge(all, Claim{}, verdicts)
 	return d
 }
 
@@ -72,6 +72,12 @@ func (d *Difference) pair(c result.Case, conf result.Configuration, m result.Met
 		return &e
 	}
 	a, b = of(d.A, SideA), of(d.B, SideB)
+	for _, side := range []*Set{d.A, d.B} {
+		if part := side.selected(c, conf.Name, m.Name); part != "" {
+			b.Comparisons = []Comparison{notCompared(SideA, part)}
+			return a, b
+		}
+	}
 	b.Comparisons = []Comparison{compare(d.B.Observations(c, conf.Name, m.Name), d.A.Observations(c, conf.Name, m.Name), SideA, false)}
 	return a, b
 }

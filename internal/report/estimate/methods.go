@@ -10,7 +10,7 @@ import (
 // Methods explain the estimates and comparisons of runs; interleaved says whether their sides
 // share blocks.
 func Methods(interleaved bool) []document.Method {
-	ratio := "the geometric mean of the ratios within the blocks, the passes over all configurations, so that what disturbs a whole block cancels out. Its interval is Student's t on the logarithms of these ratios"
+	ratio := "the geometric mean of the ratios within the blocks, the passes over all configurations, so that what disturbs a whole block cancels out. Its interval is Student's t on the logarithms of these ratios, and covers this run on this machine: what the boot of its guests draws once is in all blocks. A new run differs by more; unnest report with several runs says by how much"
 	if !interleaved {
 		ratio = "the quotient of the geometric means of two sides that share no block. Its interval is Welch's t on the logarithms"
 	}
@@ -19,7 +19,7 @@ func Methods(interleaved bool) []document.Method {
 		{Term: "value", Text: fmt.Sprintf("The geometric mean over the blocks; the mean where a value is not positive. Its %s interval is Student's t on the logarithms, from %d blocks on.", document.Percent(stats.DefaultConfidence), stats.MinRepetitions)},
 		{Term: "ratio", Text: fmt.Sprintf("The value over that of the baseline: %s. There is none below %d blocks.", ratio, stats.MinRepetitions)},
 		{Term: "verdict", Text: fmt.Sprintf("The interval of the ratio is the verdict. It excludes 1: faster or slower (better or worse). It is wholly within %s of 1: equal, within the distance that is said. Otherwise the difference is not known, and the verdict says after about how many further blocks it would be, if ratio and scatter stay as they are (--repetitions). It is within the noise if that takes more than %d times as many: a quieter machine shows more.", document.Percent(stats.DefaultMargin), 1+attainable)},
-		{Term: "level of the intervals", Text: fmt.Sprintf("Among the differences that a report finds, at most %s are expected to be false (Benjamini and Hochberg). The family is the primary metric of every case against the main baseline; every other baseline and metric is a family of its own. The head of the table names the level that follows (Benjamini and Yekutieli): 1 − %v · found / tested.", document.Percent(stats.DefaultAlpha), stats.DefaultAlpha)},
+		{Term: "level of the intervals", Text: fmt.Sprintf("Among the differences that a family finds, at most %s are expected to be false (Benjamini and Hochberg). The first family is the primary metric of every case against the main baseline; every other baseline and metric is a family of its own, so all of a report together find more false ones. The head of the table names the level that follows (Benjamini and Yekutieli): 1 − %v · found / tested.", document.Percent(stats.DefaultAlpha), stats.DefaultAlpha)},
 		{Term: "detects", Text: fmt.Sprintf("The difference that a run with as many blocks and as much scatter finds with a probability of %s, at the level of its family (noncentral t).", document.Percent(stats.DefaultPower))},
 		doubtsMethod,
 	}

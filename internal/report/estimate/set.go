@@ -23,9 +23,10 @@ type Set struct {
 	Unknown  []string                   // warnings about samples that are not of the run
 	Families []Family
 
-	cells    map[cellKey][]stats.Observation
-	computed map[cellKey]*Estimate
-	below    map[cellKey]*Comparison // with the level of virtualization below, where it is no baseline
+	cells              map[cellKey][]stats.Observation
+	executions, having map[cellKey]int // of a case in a configuration (without metric), and with a metric
+	computed           map[cellKey]*Estimate
+	below              map[cellKey]*Comparison // with the level of virtualization below, where it is no baseline
 }
 
 // Pair is a configuration with the one that it is compared with, besides the baselines.
@@ -48,7 +49,7 @@ func New(run result.Run, samples []result.Sample, claim Claim, pairs []Pair) *Se
 			all = append(all, s.steps(c, m, pairs)...)
 		}
 	}
-	s.Families = judge(all, claim)
+	s.Families = judge(all, claim, false)
 	for _, c := range s.Run.Cases {
 		for _, m := range s.Metrics[c.Name] {
 			s.mirror(c, m)
@@ -115,6 +116,11 @@ func (s *Set) mirror(c result.Case, m result.Metric) {
 
 // compare compares one metric of a case in a configuration with a baseline.
 func (s *Set) compare(c result.Case, configuration, baseline string, m result.Metric) Comparison {
+	for _, side := range []string{configuration, baseline} {
+		if part := s.selected(c, side, m.Name); part != "" {
+			return notCompared(baseline, part)
+		}
+	}
 	return compare(s.Observations(c, configuration, m.Name), s.Observations(c, baseline, m.Name), baseline, s.Run.Interleaved)
 }
 

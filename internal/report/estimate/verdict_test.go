@@ -3,6 +3,7 @@ package estimate
 import (
 	"testing"
 
+	"unnest/internal/measure/result"
 	"unnest/internal/measure/stats"
 	"unnest/internal/report/document"
 )
@@ -27,6 +28,22 @@ func TestLongRunWithinTheNoise(t *testing.T) {
 		c := Comparison{N: n, effect: stats.Effect{Log: 0.01, StdErr: 0.5, DF: float64(n - 1), N: n, Paired: true}}
 		if c.judge(stats.Judge([]float64{0.98}, stats.DefaultAlpha), Estimate{}, Claim{}); c.Badge != "not known: within the noise" {
 			t.Errorf("%d blocks: %s, with %d more", n, c.Badge, c.Needs)
+		}
+	}
+}
+
+// A claim with a margin of its own does not change the verdict: what is within 5 % is equal, also if it is not known
+// to be within 3.5 %.
+func TestClaimKeepsTheVerdict(t *testing.T) {
+	claim := Claim{Configuration: "BrFusion", Baseline: "NoCont", Margin: 0.035}
+	for _, of := range []struct {
+		log  float64
+		want stats.Answer
+	}{{0.02, stats.Undecided}, {0.001, stats.Yes}} {
+		c := Comparison{Baseline: "NoCont", N: 12, effect: stats.Effect{Log: of.log, StdErr: 0.01, DF: 11, N: 12, Paired: true}}
+		c.judge(stats.Judge([]float64{0.5}, stats.DefaultAlpha), Estimate{Configuration: "BrFusion", Primary: true, Order: result.LIB}, claim)
+		if c.Verdict != stats.Equal || c.Equivalent != of.want || c.Needs != 0 {
+			t.Errorf("%v: %s, within 3.5 %%: %s, needs %d", of.log, c.Verdict, c.Equivalent, c.Needs)
 		}
 	}
 }

@@ -1,0 +1,126 @@
+package report_test
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"unnest/internal/measure/result"
+	"unnest/internal/measure/stats"
+	"unnest/internal/report/comparison"
+	"unnest/internal/report/provenance"
+	"unnest/internal/report/render"
+)
+
+// severalRuns are runs whose boots multiply NAT's latencies by the factors.
+func severalRuns(factors ...float64) (inputs []provenance.Source) {
+	for i, factor := range factors {
+		run, samples := synthetic(12)
+		run.ID = fmt.Sprint("run", i+1)
+		for j := range samples {
+			if samples[j].Configuration == "NAT" && strings.HasPrefix(samples[j].Metric, "latency") {
+				samples[j].Value *= factor
+			}
+		}
+		inputs = append(inputs, provenance.Source{Dir: "runs/" + run.ID, Run: run, Samples: samples})
+	}
+	return inputs
+}
+
+func runsOf(inputs []provenance.Source) (runs []result.Run) {
+	for _, input := range inputs {
+		runs = append(runs, input.Run)
+	}
+	return runs
+}
+
+// The interval over runs has the scatter between them, which the blocks of one run do not show.
+func TestCombineRuns(t *testing.T) {
+	inputs := severalRuns(0.9, 1, 1.1, 1.2)
+	doc := comparison.Combine(inputs, nil)
+	var effects []stats.Effect
+	widest := 0.0
+	for _, input := range inputs {
+		of := func(configuration string) (all []stats.Observation) {
+			for _, s := range input.Samples {
+				if s.Configuration == configuration && s.Case == "udp_rr/1280" && s.Metric == "latency_mean" {
+					all = append(all, stats.Observation{Block: s.Block, Value: s.Value})
+				}
+			}
+			return all
+		}
+		e, err := stats.Compare(of("NAT"), of("NoCont"), true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		effects = append(effects, e)
+		i := e.Interval(0.95)
+		widest = max(widest, i.High/i.Low)
+	}
+	want, err := stats.Combine(effects)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, row := range doc.Records[1:] {
+		if row[1] != "udp_rr/1280" || row[2] != "NAT" || row[3] != "NoCont" {
+			continue
+		}
+		found++
+		var ratio, low, high, nextLow, nextHigh float64
+		for field, to := range map[int]*float64{7: &ratio, 8: &low, 9: &high, 11: &nextLow, 12: &nextHigh} {
+			if _, err := fmt.Sscan(row[field], to); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if math.Abs(ratio-want.Ratio()) > 1e-9 || row[6] != "4" || high/low < widest || nextHigh/nextLow < high/low {
+			t.Errorf("%q; want %v over 4 runs, with wider intervals than %v", row, want.Ratio(), widest)
+		}
+	}
+	if found != 1 {
+		t.Errorf("%d rows of NAT at 1280 B", found)
+	}
+	for _, format := range []string{"text", "markdown", "json", "csv", "html"} {
+		f, err := render.FormatNamed(format)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		if err := f.Print(&out, doc); err != nil || out.Len() == 0 {
+			t.Errorf("%s: %v", format, err)
+		}
+	}
+	if !strings.Contains(doc.Answer, "a next run reports [") || !strings.Contains(doc.Title, "4 runs combined") {
+		t.Errorf("%q, %q", doc.Title, doc.Answer)
+	}
+}
+
+func TestCombinable(t *testing.T) {
+	for want, change := range map[string]func([]result.Run){
+		"":                            func([]result.Run) {},
+		"name runs of one experiment": func(runs []result.Run) { runs[1].Experiment = "hostlo" },
+		"it is given twice":           func(runs []result.Run) { runs[1].ID = runs[0].ID },
+		"profile of NAT is":           func(runs []result.Run) { runs[1].Configurations[1].Options = map[string]string{"profile": "paper"} },
+	} {
+		runs := runsOf(severalRuns(1, 1))
+		change(runs)
+		if err := comparison.Combinable(runs); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+// A run that was too noisy, and runs of different machines, are named before the answer and in the warnings.
+func TestCombineWarns(t *testing.T) {
+	inputs := severalRuns(1, 1)
+	for i := range inputs[1].Samples {
+		inputs[1].Samples[i].Tags = map[string]string{"others": "1.500", "steal": "0.000"}
+	}
+	inputs[1].Run.Host.CPU = "another"
+	doc := comparison.Combine(inputs, nil)
+	if !strings.HasPrefix(doc.Answer, "Too noisy to conclude: run2.") || !strings.Contains(doc.Warnings[0], "different machines") {
+		t.Errorf("%q, %q", doc.Answer, doc.Warnings)
+	}
+}
