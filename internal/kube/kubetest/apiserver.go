@@ -1,6 +1,5 @@
 //go:build kubernetes
 
-// Package kubetest starts parts of a Kubernetes cluster without nodes, for tests.
 package kubetest
 
 import (
@@ -86,7 +85,7 @@ func StartAPIServer(t *testing.T) *rest.Config {
 		"--listen-client-urls=http://"+etcd, "--advertise-client-urls=http://"+etcd, "--listen-peer-urls=http://"+peer)
 	Run(t, "kube-apiserver", "--etcd-servers=http://"+etcd, "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none",
 		"--secure-port="+port, "--cert-dir="+dir, "--authorization-mode=Node,RBAC", "--token-auth-file="+users,
-		"--enable-admission-plugins=NodeRestriction", "--disable-admission-plugins=ServiceAccount",
+		"--allow-privileged", "--enable-admission-plugins=NodeRestriction", "--disable-admission-plugins=ServiceAccount",
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-signing-key-file="+tokens, "--service-account-key-file="+tokens)
 	return &rest.Config{Host: "https://" + address, BearerToken: "secret", TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
 }

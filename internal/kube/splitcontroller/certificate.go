@@ -1,7 +1,6 @@
 package splitcontroller
 
 import (
-	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -163,15 +162,15 @@ func (c *certificates) trust(ctx context.Context, leaf *x509.Certificate, now ti
 	return c.client.Patch(ctx, &w, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{}))
 }
 
-// bundle returns the certificates that the API server should trust: the leaf, and the latest other
-// one that is valid.
+// bundle returns the certificates that the API server should trust: the leaf, and earlier ones that
+// are valid.
 func bundle(trusted []byte, leaf *x509.Certificate, now time.Time) []byte {
 	var kept []byte
 	for block, rest := pem.Decode(trusted); block != nil; block, rest = pem.Decode(rest) {
 		old, err := x509.ParseCertificate(block.Bytes)
 		if err == nil && now.Before(old.NotAfter) && old.Subject.CommonName == leaf.Subject.CommonName && !old.Equal(leaf) {
-			kept = encode("CERTIFICATE", block.Bytes)
+			kept = append(kept, encode("CERTIFICATE", block.Bytes)...)
 		}
 	}
-	return bytes.Join([][]byte{kept, encode("CERTIFICATE", leaf.Raw)}, nil)
+	return append(kept, encode("CERTIFICATE", leaf.Raw)...)
 }
