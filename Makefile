@@ -54,7 +54,7 @@ build: bin/nerdctl binaries ## build bin/unnest and its guests' binaries, static
 binaries: go
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/ ./cmd/unnest
 	@# Without a version, so that an image with these binaries need not change with every revision.
-	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w' -o bin/ ./cmd/unnest-cni ./cmd/cni-timer ./cmd/unnest-conformance ./cmd/unnest-kube ./cmd/unnest-load ./cmd/unnest-localhost ./cmd/unnest-volume
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w' -o bin/ ./cmd/unnest-cni ./cmd/cni-timer ./cmd/unnest-conformance ./cmd/unnest-load ./cmd/unnest-localhost ./cmd/unnest-volume
 
 .PHONY: trade
 trade: ## build and test the trading application, apps/trade/target/trade.war (root)
@@ -103,6 +103,7 @@ manifest: helm # renders deploy/kubernetes/unnest.yaml from deploy/chart
 
 .PHONY: images
 images: binaries ## write the container images of this project into bin/images, as OCI archives
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w' -o bin/ ./cmd/unnest-kube
 	@go run ./hack/images bin bin/images "$$(go env GOARCH)"
 
 .PHONY: dist
