@@ -73,6 +73,8 @@ func (d *driver) createEndpoint(_ context.Context, r endpoint) (any, error) {
 	switch {
 	case !ok:
 		return nil, fmt.Errorf("address %s has no NIC, which may have been released since: try again", address)
+	case n.Released:
+		return nil, fmt.Errorf("address %s is being released: try again", address)
 	case n.Endpoint != "" && n.Endpoint != r.EndpointID:
 		return nil, fmt.Errorf("address %s is that of another endpoint, %s", address, n.Endpoint)
 	}

@@ -128,7 +128,8 @@ func (d *driver) releaseAddress(ctx context.Context, r addressRequest) (any, err
 	if !ok || n.Endpoint != "" {
 		return nil, nil
 	}
-	return nil, d.detach(ctx, n.Owner)
+	n.Released = true // the next sweep detaches what the daemon does not detach now
+	return nil, errors.Join(d.keep(n), d.detach(ctx, n.Owner))
 }
 
 func (d *driver) withAddress(a netip.Addr) (nic, bool) {

@@ -46,13 +46,13 @@ type lab struct {
 	driver *exec.Cmd
 	docker *exec.Cmd
 
-	interval string // between two sweeps
+	maxIdle string // after which a sweep takes a NIC for lost
 }
 
 // newDriver is a guest with the driver, whose socket is in the lab's directory, and no Docker.
 func newDriver(t *testing.T) *lab {
 	t.Helper()
-	l := &lab{Lab: cnitest.New(t, driverName), t: t, interval: "15s"}
+	l := &lab{Lab: cnitest.New(t, driverName), t: t, maxIdle: "15m"}
 	l.host = newHost(l)
 	// Docker's directory of plugins cannot be chosen.
 	l.mounts = l.inGuest("unshare", "--mount", "sh", "-c", "mount -t tmpfs tmpfs /run && echo ready && exec sleep infinity")
@@ -121,7 +121,7 @@ func (l *lab) mounted(args ...string) *exec.Cmd {
 func (l *lab) startDriver() {
 	l.t.Helper()
 	l.driver = l.mounted(filepath.Join(l.Dir, driverName), "-server", l.Server, "-credentials", filepath.Join(l.Dir, "unnest"),
-		"-state", filepath.Join(l.Dir, "networks"), "-interval", l.interval, "-v")
+		"-state", filepath.Join(l.Dir, "networks"), "-interval", "1s", "-max-idle", l.maxIdle, "-v")
 	l.start(l.driver)
 }
 

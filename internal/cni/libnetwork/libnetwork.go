@@ -55,6 +55,7 @@ type driver struct {
 	server      netip.AddrPort
 	credentials string        // directory
 	wait        time.Duration // for a NIC to appear
+	maxIdle     time.Duration // in no container, before a NIC is taken for lost
 	proxy       string        // Docker's docker-proxy
 	log         *slog.Logger
 	nicFiles    directory // one for each NIC, in /run
@@ -73,7 +74,8 @@ type nic struct {
 	MTU       int            `json:"mtu"`
 	Addresses []netip.Prefix `json:"addresses"`
 	Gateways  []netip.Addr   `json:"gateways"`
-	Endpoint  string         `json:"endpoint,omitempty"` // of Docker; empty: not created yet
+	Endpoint  string         `json:"endpoint,omitempty"` // of Docker; empty: not created yet, or deleted
+	Released  bool           `json:"released,omitempty"` // Docker has released the address, but the NIC is still attached
 }
 
 // of returns the address of a family, which the host daemon gives one of.

@@ -52,13 +52,14 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 	socket := flags.String("socket", "/run/docker/plugins/unnest.sock", "`FILE` of the socket, unless systemd has opened it")
 	state := flags.String("state", "/var/lib/unnest/docker", "`DIRECTORY` of the Hostlo networks")
 	interval := flags.Duration("interval", sweepInterval, "time between two looks for NICs that Docker has lost")
+	flags.DurationVar(&d.maxIdle, "max-idle", maxIdle, "how long a NIC may be in no container before Docker has lost it")
 	verbose := flags.Bool("v", false, "log every call")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
-	if flags.NArg() > 0 || *interval <= 0 || d.wait <= 0 {
-		fmt.Fprintf(stderr, "arguments %q, -interval %v, -wait %v: want no arguments and positive times; unnest-cni docker-driver -help shows the usage\n",
-			flags.Args(), *interval, d.wait)
+	if flags.NArg() > 0 || *interval <= 0 || d.wait <= 0 || d.maxIdle <= 0 {
+		fmt.Fprintf(stderr, "arguments %q, -interval %v, -wait %v, -max-idle %v: want no arguments and positive times; unnest-cni docker-driver -help shows the usage\n",
+			flags.Args(), *interval, d.wait, d.maxIdle)
 		return 2
 	}
 	level := slog.LevelInfo

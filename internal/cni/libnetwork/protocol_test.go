@@ -122,7 +122,7 @@ func TestLateRelease(t *testing.T) {
 // What Docker has not come back for is given back, and nobody else's NIC.
 func TestSweep(t *testing.T) {
 	l := newDriver(t)
-	l.interval = "1s"
+	l.maxIdle = "1s"
 	l.host.attachOther()
 	l.address() // Docker is killed after RequestAddress
 	l.must("NetworkDriver.CreateEndpoint", endpointRequest("e1", l.address()))

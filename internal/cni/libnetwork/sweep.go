@@ -17,13 +17,17 @@ import (
 	"unnest/internal/hostapi/hostdpb"
 )
 
-// sweepInterval is the time between two sweeps. Docker takes less from RequestAddress until it has
-// moved the link.
-const sweepInterval = 2 * time.Minute
+const (
+	// sweepInterval is the time between two sweeps.
+	sweepInterval = time.Minute
+	// maxIdle is how long Docker may take from RequestAddress until it has moved the link, or from Leave until
+	// ReleaseAddress. An emulated guest on a busy host took a minute.
+	maxIdle = 15 * time.Minute
+)
 
 // maintain sweeps again and again until ctx ends. It logs an error once.
 func (d *driver) maintain(ctx context.Context, interval time.Duration) {
-	idle, logged := map[string]bool{}, ""
+	idle, logged := map[string]time.Time{}, ""
 	for {
 		next, err := d.sweep(ctx, idle)
 		text := ""
@@ -42,14 +46,15 @@ func (d *driver) maintain(ctx context.Context, interval time.Duration) {
 	}
 }
 
-// sweep detaches the driver's NICs that a crash has left, and returns those that may be such:
+// sweep detaches the driver's NICs that a crash has left, and returns since when others may be such:
 //
 //   - a NIC without a file: the driver was killed while it attached or detached the NIC
-//   - a NIC whose link is not in a container, at two sweeps: Docker was killed while it made or
-//     removed the container, or the host daemon did not answer when the NIC was detached
+//   - a NIC whose address Docker has released, while the host daemon did not answer
+//   - a NIC whose link has not been in a container for maxIdle: Docker was killed while it made or
+//     removed the container
 //
 // It also keeps the daemon's port closed to containers, and renews the guest's certificate.
-func (d *driver) sweep(ctx context.Context, before map[string]bool) (idle map[string]bool, err error) {
+func (d *driver) sweep(ctx context.Context, before map[string]time.Time) (idle map[string]time.Time, err error) {
 	if err := portfilter.Ensure(d.server); err != nil { // such as a kernel without nftables
 		d.log.Warn("keep containers away from the host daemon's port", "error", err)
 	}
@@ -67,7 +72,7 @@ func (d *driver) sweep(ctx context.Context, before map[string]bool) (idle map[st
 	if err != nil {
 		return before, err
 	}
-	idle = map[string]bool{}
+	idle = map[string]time.Time{}
 	listed := map[string]bool{}
 	for _, n := range nics {
 		owner := n.GetContainerId()
@@ -75,17 +80,18 @@ func (d *driver) sweep(ctx context.Context, before map[string]bool) (idle map[st
 			continue
 		}
 		listed[owner] = true
-		_, known := d.find(func(k nic) bool { return k.Owner == owner })
+		k, known := d.find(func(k nic) bool { return k.Owner == owner })
+		since, seen := before[owner]
+		if !seen {
+			since = time.Now()
+		}
 		switch {
-		case known && !slices.Contains(macs, n.GetMac()):
-		case known && !before[owner]:
-			idle[owner] = true
+		case known && !k.Released && !slices.Contains(macs, n.GetMac()):
+		case known && !k.Released && time.Since(since) < d.maxIdle:
+			idle[owner] = since
 		default:
 			d.log.Info("detach NIC that Docker has lost", "owner", owner, "addresses", n.GetAddresses())
-			if k, ok := d.find(func(k nic) bool { return k.Owner == owner }); ok {
-				err = errors.Join(err, stopProxies(k))
-			}
-			err = errors.Join(err, d.detach(ctx, owner))
+			err = errors.Join(err, stopProxies(k), d.detach(ctx, owner))
 		}
 	}
 	for _, owner := range kept {
