@@ -1,8 +1,10 @@
 package report_test
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,6 +14,7 @@ import (
 	"unnest/internal/report/comparison"
 	"unnest/internal/report/document"
 	"unnest/internal/report/provenance"
+	"unnest/internal/report/render"
 	"unnest/internal/report/runs"
 )
 
@@ -153,4 +156,43 @@ func factOf(facts []document.Fact, name string) string {
 		}
 	}
 	return ""
+}
+
+// A run that is too noisy has no emphasized answer and no card that looks decided, in any form.
+func TestTooNoisyIsNoAnswer(t *testing.T) {
+	run, samples := synthetic(12)
+	for i := range samples {
+		samples[i].Tags = map[string]string{"others": "1.500", "steal": "0.000"}
+	}
+	doc := build(run, samples)
+	if !strings.HasPrefix(doc.Caution, "Too noisy to conclude") || !strings.HasPrefix(doc.Answer, doc.Caution) || doc.Finding() == "" || len(doc.Figures) == 0 {
+		t.Fatalf("caution %q, answer %q, %d figures", doc.Caution, doc.Answer, len(doc.Figures))
+	}
+	for _, f := range doc.Figures {
+		if !f.Open {
+			t.Errorf("card %s looks decided", f.Label)
+		}
+	}
+	for format, wrong := range map[string]string{"markdown": "**Too noisy", "html": `class="answer"`, "text": "\nToo noisy"} {
+		f, err := render.FormatNamed(format)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		if err := f.Print(&out, doc); err != nil || strings.Contains(out.String(), wrong) || !strings.Contains(out.String(), "Too noisy") {
+			t.Errorf("%s: %v, prints %q or no caution", format, err, wrong)
+		}
+	}
+}
+
+// The main result, BrFusion against NAT, has a card.
+func TestCardAgainstTheSecondBaseline(t *testing.T) {
+	var labels []string
+	for _, f := range build(synthetic(12)).Figures {
+		labels = append(labels, f.Label)
+	}
+	want := []string{"NAT / NoCont", "BrFusion / NoCont", "BrFusion / NAT"}
+	if len(labels) < 3 || !slices.Equal(labels[:3], want) {
+		t.Errorf("cards %q, want %q first", labels, want)
+	}
 }

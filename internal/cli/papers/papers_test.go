@@ -25,8 +25,8 @@ func TestNewCmd(t *testing.T) {
 	}
 }
 
-// print returns the CSV of the claims with runs of the user.
-func print(t *testing.T, dirs ...string) (string, error) {
+// csvOf returns the CSV of the claims with runs of the user.
+func csvOf(t *testing.T, dirs ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
 	err := run(t.Context(), Options{Streams: terminal.Streams{Out: &out}, Dirs: dirs, Output: document.Output{Format: "csv"}})
@@ -40,14 +40,14 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir(t.TempDir())
-	published, err := print(t)
+	published, err := csvOf(t)
 	if err != nil || !strings.Contains(published, "bacou-5.2.1-udp_rr-latency--brfusion-nat,") {
 		t.Fatalf("%v:\n%s", err, published)
 	}
-	if again, err := print(t, filepath.Join(kept, "brfusion")); err != nil || again != published {
+	if again, err := csvOf(t, filepath.Join(kept, "brfusion")); err != nil || again != published {
 		t.Errorf("the published run in place of itself: %v, other claims", err)
 	}
-	if _, err := print(t, filepath.Join(kept, "aa")); err == nil || !strings.Contains(err.Error(), "no claim is about experiment aa") {
+	if _, err := csvOf(t, filepath.Join(kept, "aa")); err == nil || !strings.Contains(err.Error(), "no claim is about experiment aa") {
 		t.Errorf("a run of another experiment: %v", err)
 	}
 }

@@ -15,7 +15,8 @@ type Document struct {
 	Run         string      // run identifier; two in a comparison
 	Dir         string      // run directory
 	Setting     string      // "6 repetitions, tcg": printed with every table and chart
-	Answer      string      // the main finding in one sentence
+	Answer      string      // the main finding in one sentence, with Caution before it
+	Caution     string      // why the answer is none: printed as a warning, and what follows without emphasis
 	Diagram     Diagram     // of what is compared
 	Headlines   []string    // the findings in plain words
 	Figures     []KeyFigure // the few numbers to remember
@@ -53,10 +54,18 @@ func (d *Document) AnswerFirst(i int) {
 	}
 }
 
-// SayBefore puts sentences before the answer.
+// SayBefore puts sentences before the answer that take its weight from it.
 func (d *Document) SayBefore(sentences []string) {
+	if d.Caution = strings.Join(sentences, " "); d.Caution != "" {
+		for i := range d.Figures {
+			d.Figures[i].Open = true
+		}
+	}
 	d.Answer = strings.TrimSpace(strings.Join(append(sentences, d.Answer), " "))
 }
+
+// Finding is the answer without the caution before it.
+func (d Document) Finding() string { return strings.TrimSpace(strings.TrimPrefix(d.Answer, d.Caution)) }
 
 // RunName names the run of a document, if it has one.
 func (d Document) RunName() string {

@@ -19,7 +19,10 @@ func Markdown(w io.Writer, doc document.Document) error {
 	if place := document.Join(doc.Setting, doc.Dir, doc.RunName()); place != "" {
 		fmt.Fprintf(&b, "%s\n\n", inline(place))
 	}
-	if doc.Answer != "" {
+	switch {
+	case doc.Caution != "":
+		fmt.Fprintf(&b, "> %s\n\n%s\n\n", inline(doc.Caution), inline(doc.Finding()))
+	case doc.Answer != "":
 		fmt.Fprintf(&b, "**%s**\n\n", inline(doc.Answer))
 	}
 	bullets(&b, doc.Headlines)

@@ -156,14 +156,18 @@ func (b *builder) keyFigures(cases []result.Case, estimates []estimate.Estimate)
 		return nil
 	}
 	var figures []document.KeyFigure
-	for _, e := range estimate.At(estimates, estimate.Reference(estimates).Case) {
-		if c := e.Against(baselines[0]); c != nil && c.Ratio.Defined() {
-			figures = append(figures, document.KeyFigure{
-				Value:  document.Ratio(c.Ratio) + "×",
-				Label:  e.Configuration + " / " + baselines[0],
-				Detail: subject(cases[0], e) + ", " + naming.Quantity(e.Metric) + document.Span(c.Interval),
-				Series: e.Configuration, Badge: c.Badge, Open: !c.Known(),
-			})
+	reference := estimate.At(estimates, estimate.Reference(estimates).Case)
+	for i, baseline := range baselines {
+		for _, e := range reference {
+			// Of the other baselines, what is not one of them counts: BrFusion against NAT.
+			if c := e.Against(baseline); c != nil && c.Ratio.Defined() && (i == 0 || !slices.Contains(baselines, e.Configuration)) {
+				figures = append(figures, document.KeyFigure{
+					Value:  document.Ratio(c.Ratio) + "×",
+					Label:  e.Configuration + " / " + baseline,
+					Detail: subject(cases[0], e) + ", " + naming.Quantity(e.Metric) + document.Span(c.Interval),
+					Series: e.Configuration, Badge: c.Badge, Open: !c.Known(),
+				})
+			}
 		}
 	}
 	return figures

@@ -50,7 +50,13 @@ func (p *printer) document(doc document.Document) {
 		}
 	}
 	p.buf.WriteString("\n")
-	if doc.Answer != "" {
+	switch {
+	case doc.Caution != "":
+		p.wrapped(yellow, "! ", doc.Caution)
+		p.buf.WriteString("\n")
+		p.wrapped("", "", doc.Finding())
+		p.buf.WriteString("\n")
+	case doc.Answer != "":
 		p.wrapped(bold, "", doc.Answer)
 		p.buf.WriteString("\n")
 	}
