@@ -18,6 +18,7 @@ import (
 	"unnest/internal/cli/terminal"
 	"unnest/internal/plan/cluster"
 	"unnest/internal/plan/summary"
+	"unnest/internal/plan/synthetic"
 	"unnest/internal/plan/trace"
 )
 
@@ -148,7 +149,7 @@ func generatedFile(t testing.TB, most int) (path string) {
 	}
 	n := 0
 	err = trace.WriteCSV(f, func(yield func(cluster.User) bool) {
-		for u := range (trace.Synthetic{Seed: 1, Scale: most}).Users() {
+		for u := range (synthetic.Users{Seed: 1, Scale: most}).All() {
 			if n >= most || !yield(u) {
 				return
 			}

@@ -18,6 +18,7 @@ import (
 	"unnest/internal/plan/fleet"
 	"unnest/internal/plan/kubernetes"
 	"unnest/internal/plan/summary"
+	"unnest/internal/plan/synthetic"
 	"unnest/internal/plan/trace"
 )
 
@@ -259,7 +260,7 @@ func (c *command) generate(paths []string) (input, error) {
 		return input{}, usage.Errorf("--trace %s:%s: want one SCALE or SCALE,SEED; %s:1 has 507 users", generated, strings.Join(paths, " "), generated)
 	}
 	users := func(yield func(cluster.User) bool) {
-		for u := range (trace.Synthetic{Seed: first, Scale: n}).Users() {
+		for u := range (synthetic.Users{Seed: first, Scale: n}).All() {
 			if c.shard.Has(u.Name) && !yield(u) {
 				return
 			}

@@ -18,6 +18,7 @@ import (
 	"unnest/internal/plan/fleet"
 	"unnest/internal/plan/pack"
 	"unnest/internal/plan/summary"
+	"unnest/internal/plan/synthetic"
 	"unnest/internal/plan/trace"
 )
 
@@ -261,7 +262,7 @@ func BenchmarkCosts(b *testing.B) {
 
 // generated returns random users with at least so many containers.
 func generated(containers int) (all []cluster.User) {
-	for u := range (trace.Synthetic{Seed: 1, Scale: containers}).Users() {
+	for u := range (synthetic.Users{Seed: 1, Scale: containers}).All() {
 		if containers <= 0 {
 			break
 		}

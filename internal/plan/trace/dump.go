@@ -1,17 +1,11 @@
 package trace
 
 import (
-	"bufio"
-	"bytes"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
-
-	"sigs.k8s.io/yaml"
 )
 
 // dumpFiles returns the files of a cluster's dump. A directory stands for the JSON and YAML files
@@ -58,31 +52,3 @@ func walk(dir string) (files []string, err error) {
 }
 
 var yamlNames = []string{".yaml", ".yml"}
-
-// isYAML matches the beginning of objects that kubectl prints as YAML.
-var isYAML = regexp.MustCompile(`(?m)\A(---.*\n|#.*\n|\s*\n)*["']?(apiVersion|kind|items|metadata)["']?:(\s|$)`)
-
-// asJSON turns the YAML of objects into JSON, and returns anything else as it is.
-func asJSON(path string, r io.Reader) (io.Reader, error) {
-	in := bufio.NewReaderSize(r, 1<<12)
-	head, _ := in.Peek(1 << 12) // a failure comes back from the next read
-	if named := slices.Contains(yamlNames, filepath.Ext(strings.TrimSuffix(path, ".gz"))); !named && !isYAML.Match(head) {
-		return in, nil
-	}
-	text, err := io.ReadAll(in)
-	if err != nil {
-		return nil, err
-	}
-	var all bytes.Buffer
-	for document := range bytes.SplitSeq(append([]byte("\n"), text...), []byte("\n---")) {
-		_, document, _ = bytes.Cut(document, []byte("\n")) // what follows the dashes
-		converted, err := yaml.YAMLToJSON(document)
-		if err != nil {
-			return nil, err
-		}
-		if string(converted) != "null" {
-			all.Write(converted)
-		}
-	}
-	return &all, nil
-}

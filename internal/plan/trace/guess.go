@@ -8,6 +8,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"unnest/internal/plan/kubernetes"
 )
 
 // guessed is how many bytes of a file Guess reads.
@@ -55,7 +57,7 @@ func formatOf(head []byte) string {
 		}
 		return ""
 	}
-	if isYAML.Match(head) {
+	if kubernetes.IsYAML(head) {
 		return kubectlFormat
 	}
 	first, _, _ := bytes.Cut(head, []byte{'\n'})

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -64,7 +65,7 @@ func (t *kubectlDump) read(ctx context.Context) error {
 		return fatal{err}
 	}
 	defer r.Close()
-	in, err := asJSON(t.path, r)
+	in, err := kubernetes.AsJSON(r, slices.Contains(yamlNames, filepath.Ext(strings.TrimSuffix(t.path, ".gz"))))
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,6 @@
-package trace
+// Package synthetic generates random users like those of a trace. The generator of clusters with
+// nodes is in package kubernetes, because it writes objects of Kubernetes.
+package synthetic
 
 import (
 	"cmp"
@@ -6,13 +8,14 @@ import (
 	"iter"
 	"math"
 	"math/rand/v2"
+	"strconv"
 
 	"unnest/internal/plan/cluster"
 )
 
-// Synthetic describes random users like those of the Google trace of 2011. The zero value
+// Users describes random users like those of the Google trace of 2011. The zero value
 // is as many users as ran at its beginning.
-type Synthetic struct {
+type Users struct {
 	Seed uint64
 	// Scale multiplies the 507 users. Zero: 1.
 	Scale int
@@ -21,6 +24,8 @@ type Synthetic struct {
 	Mixed float64
 	// Largest is the machine that requests are fractions of. Zero: 96 vCPU, 384 GiB.
 	Largest cluster.Resources
+
+	names []string // numbers as text, which all pods share
 }
 
 // The distributions at time 0 of clusterdata-2011-2, over its 507 users, 3,974 jobs and
@@ -54,9 +59,9 @@ func (q *quantiles) at(share float64) float64 {
 	return math.Exp(math.Log(q[i-1])*(1-f) + math.Log(q[i])*f)
 }
 
-// Users yields one user after the other, and keeps none. A user depends on the seed and its
+// All yields one user after the other, and keeps none. A user depends on the seed and its
 // number alone, so a larger scale begins with the users of a smaller one.
-func (s Synthetic) Users() iter.Seq[cluster.User] {
+func (s Users) All() iter.Seq[cluster.User] {
 	s.complete()
 	return func(yield func(cluster.User) bool) {
 		for i := range users2011 * s.Scale {
@@ -67,15 +72,19 @@ func (s Synthetic) Users() iter.Seq[cluster.User] {
 	}
 }
 
-func (s *Synthetic) complete() {
+func (s *Users) complete() {
 	s.Scale = max(s.Scale, 1)
 	s.Mixed = cmp.Or(s.Mixed, mixed2011)
 	if s.Largest == (cluster.Resources{}) {
-		s.Largest = largest
+		s.Largest = cluster.Resources{CPU: 96 * cluster.VCPU, Memory: 384 << 30}
+	}
+	s.names = make([]string, int(containersOf[len(containersOf)-1])+1)
+	for i := range s.names {
+		s.names[i] = strconv.Itoa(i)
 	}
 }
 
-func (s *Synthetic) user(i int) cluster.User {
+func (s *Users) user(i int) cluster.User {
 	random := rand.New(rand.NewPCG(s.Seed, uint64(i)))
 	u := cluster.User{Name: fmt.Sprintf("user-%06d", i)}
 	u.Pods = make([]cluster.Pod, count(random, &podsOfUser))
@@ -85,15 +94,15 @@ func (s *Synthetic) user(i int) cluster.User {
 	return u
 }
 
-func (s *Synthetic) pod(random *rand.Rand, j int) cluster.Pod {
-	p := cluster.Pod{Name: index(j), Containers: make([]cluster.Container, count(random, &containersOf))}
+func (s *Users) pod(random *rand.Rand, j int) cluster.Pod {
+	p := cluster.Pod{Name: s.names[j], Containers: make([]cluster.Container, count(random, &containersOf))}
 	request := s.request(random)
 	mixed := random.Float64() < s.Mixed
 	for k := range p.Containers {
 		if mixed && k > 0 {
 			request = s.request(random)
 		}
-		p.Containers[k] = cluster.Container{Name: index(k), Request: request}
+		p.Containers[k] = cluster.Container{Name: s.names[k], Request: request}
 	}
 	return p
 }
@@ -102,7 +111,7 @@ func (s *Synthetic) pod(random *rand.Rand, j int) cluster.Pod {
 func count(random *rand.Rand, q *quantiles) int { return int(math.Round(q.at(random.Float64()))) }
 
 // request draws correlated CPU and memory, by a Gaussian copula.
-func (s *Synthetic) request(random *rand.Rand) cluster.Resources {
+func (s *Users) request(random *rand.Rand) cluster.Resources {
 	a := random.NormFloat64()
 	b := correlation*a + math.Sqrt(1-correlation*correlation)*random.NormFloat64()
 	return cluster.Resources{
