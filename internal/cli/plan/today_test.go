@@ -172,11 +172,11 @@ func TestStepsOfACluster(t *testing.T) {
 		}
 	}
 	name := all.Steps[blocked].Blocked[0]
-	if page := must(t, "--trace", from); !strings.Contains(strings.Join(strings.Fields(page), " "), "Once disruption budget "+name) {
+	if page := must(t, "--trace", from); !strings.Contains(strings.Join(strings.Fields(page), " "), "once disruption budget "+name) {
 		t.Errorf("the page does not say that %s forbids a step:\n%s", name, page)
 	}
 	allowed := file(t, "allowed.json", strings.ReplaceAll(text.String(), `"disruptionsAllowed": 0`, `"disruptionsAllowed": 1`))
-	if page := strings.Join(strings.Fields(must(t, "--trace", allowed)), " "); !strings.Contains(page, "rounds, as disruption budgets allow") || strings.Contains(page, "Once disruption budget") {
+	if page := strings.Join(strings.Fields(must(t, "--trace", allowed)), " "); !strings.Contains(page, "rounds, as disruption budgets allow") || strings.Contains(page, "once disruption budget") {
 		t.Errorf("the page does not say how many rounds the budgets demand:\n%s", page)
 	}
 

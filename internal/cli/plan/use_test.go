@@ -114,7 +114,7 @@ func TestUseInText(t *testing.T) {
 	dump, metrics := dumpAndUse(t, 12, 40)
 	text := must(t, "--trace", dump, "--use", metrics)
 	first := strings.Join(strings.SplitAfterN(text, "\n", 11)[:10], "")
-	for _, want := range []string{"You pay ", "You could pay ", "packing whole pods saves ", "right-sizing requests saves ", "- Do next: "} {
+	for _, want := range []string{"You pay ", "You could pay ", "packing whole pods saves ", "right-sizing requests saves ", "- Do next, once disruption budget "} {
 		if !strings.Contains(words(first), want) {
 			t.Errorf("the first ten lines lack %q:\n%s", want, first)
 		}

@@ -67,7 +67,7 @@ func TestShards(t *testing.T) {
 func TestCluster(t *testing.T) {
 	text := must(t, "--trace", "generated:eks=50")
 	first := strings.Join(strings.SplitAfterN(text, "\n", 11)[:10], "")
-	for _, want := range []string{"You pay 26.564 $/h (19,392 $ a month) for 50 nodes.", "You could pay ", "Splitting ", "- Do next: in us-east-1"} {
+	for _, want := range []string{"You pay 26.564 $/h (19,392 $ a month) for 50 nodes.", "You could pay ", "Splitting ", "- Do next, once disruption budget ns-00/app-000 and 4 more let their pods move (add replicas first): in us-east-1"} {
 		if !strings.Contains(words(first), want) {
 			t.Errorf("the first ten lines lack %q:\n%s", want, first)
 		}

@@ -122,9 +122,12 @@ func TestDelThatFails(t *testing.T) {
 	if a := l.Run("DEL", l.config(), "TEST_FAIL=leave"); a.Code() != 999 || !strings.Contains(a.Message(), "fault of the test") {
 		t.Error("DEL")
 	}
-	l.wantNothing()
+	if endpoints := l.daemon.all(); len(endpoints) > 0 {
+		t.Errorf("the daemon still has %v", endpoints)
+	}
 	l.Succeeds("DEL", l.config())
 	l.wantAlone(l.Pod)
+	l.wantNothing()
 
 	l.Add(l.config())
 	l.daemon.onLeave = status.Error(codes.DeadlineExceeded, "the guest does not give it up")

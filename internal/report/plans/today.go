@@ -127,10 +127,11 @@ func todaySteps(t summary.Today) []string {
 			if i == 0 {
 				lines = append(lines, "Do nothing with whole pods: no plan that was found costs less.")
 			}
-		case len(s.Blocked) > 0:
-			first = blockedWords(s.Blocked)
 		case i == 0:
 			first = "Do next"
+		}
+		if len(s.Blocked) > 0 {
+			first += blockedWords(s.Blocked)
 		}
 		lines = append(lines, fmt.Sprintf("%s: %s: %s.", first, stepWords(s), stepSaves(s)))
 	}
@@ -172,13 +173,10 @@ func roundWords(s summary.NextStep) string {
 
 // blockedWords says which disruption budgets forbid a step today.
 func blockedWords(budgets []string) string {
-	words := "Once disruption budget " + budgets[0]
 	if more := len(budgets) - 1; more > 0 {
-		words += fmt.Sprintf(" and %d more let", more)
-	} else {
-		words += " lets"
+		return fmt.Sprintf(", once disruption budget %s and %d more let their pods move (add replicas first)", budgets[0], more)
 	}
-	return words + " its pods move (add a replica first)"
+	return fmt.Sprintf(", once disruption budget %s lets its pods move (add a replica first)", budgets[0])
 }
 
 func stepWords(s summary.NextStep) string {
