@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/json"
 	"net"
 	"os"
@@ -17,6 +18,7 @@ import (
 
 // A Deployment with the annotation has a pod on both nodes, whose containers reach each other on
 // 127.0.0.1 in both directions. A Service reaches the container of the second node through the pod.
+// What docs/split-pods.md promises of running pods holds.
 func TestKubernetesSplitPods(t *testing.T) {
 	k := newKubernetes(t)
 	for _, s := range []struct {
@@ -27,6 +29,12 @@ func TestKubernetesSplitPods(t *testing.T) {
 		{"hostlo in the network of pods", k.chainHostlo},
 		{"the controller runs", k.splitController},
 		{"a Deployment is split", k.splitDeployment},
+		{"the pod is ready when all fractions are", k.splitReadiness},
+		{"a container of a further fraction ends", k.splitRestart},
+		{"a companion is deleted", k.splitRebuild},
+		{"rollout", k.splitRollout},
+		{"a StatefulSet is split", k.splitStatefulSet},
+		{"a Job completes", k.splitJob},
 		{"another namespace cannot join", k.splitThief},
 		{"it is deleted", k.splitDeleted},
 		{"down", k.down},
@@ -66,7 +74,8 @@ func (k *kubernetes) splitController() {
 		k.apply(o.Object)
 	}
 	file := filepath.Join(filepath.Dir(k.config), "split.kubeconfig")
-	k.check(os.WriteFile(file, k.nodesConfig(), 0o600))
+	config := bytes.ReplaceAll(k.nodesConfig(), []byte(`"user": {`), []byte(`"user": {"as": "system:serviceaccount:unnest-system:unnest-split",`))
+	k.check(os.WriteFile(file, config, 0o600))
 	r := launch(k.t, "nsenter", "--net="+k.fleet.Lab.HostNS(), filepath.Join(k.binaries, "unnest-kube"),
 		"-kubeconfig", file, "-host", host, "-health", "127.0.0.1:9481")
 	k.whole.Cleanup(func() { _ = r.Process.Kill() })
@@ -76,37 +85,159 @@ func (k *kubernetes) splitController() {
 	})
 }
 
-func (k *kubernetes) splitDeployment() {
-	serve := func(name, port string) map[string]any {
+// splitTemplate is the template of a pod whose two containers serve their names: front on port 8080 of
+// localhost, back on port 8081 of every address. back is ready unless it has the file /tmp/unready,
+// and fails when it has /tmp/end.
+func splitTemplate(labels map[string]string) map[string]any {
+	serve := func(name, address string) map[string]any {
 		return map[string]any{"name": name, "image": cluster.ToolsImage, "command": []string{"sh", "-c",
-			"busybox mkdir -p /www; echo " + name + " >/www/index.html; exec httpd -f -p 127.0.0.1:" + port + " -h /www"}}
+			"busybox mkdir -p /www; echo " + name + " >/www/index.html; httpd -f -p " + address + " -h /www & " +
+				"trap 'exit 0' TERM; while [ ! -e /tmp/end ]; do sleep 1; done; exit 1"}}
 	}
 	back := serve("back", "8081")
-	back["command"].([]string)[2] = strings.ReplaceAll(back["command"].([]string)[2], "127.0.0.1:", "") // for the Service
-	labels := map[string]string{"app": "split"}
-	k.apply(map[string]any{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"name": "split"}, "spec": map[string]any{
-		"selector": map[string]any{"matchLabels": labels},
-		"template": map[string]any{
-			"metadata": map[string]any{"labels": labels, "annotations": map[string]string{splitpod.SplitAnnotation: "front;back"}},
-			"spec":     map[string]any{"terminationGracePeriodSeconds": 1, "containers": []any{serve("front", "8080"), back}},
-		},
-	}}, service("split", labels, map[string]any{"ports": []any{map[string]any{"port": 80, "targetPort": 8081}}}), webClient("default"))
+	back["readinessProbe"] = map[string]any{"exec": map[string]any{"command": []string{"sh", "-c", "[ ! -e /tmp/unready ]"}}, "periodSeconds": 2, "failureThreshold": 1, "timeoutSeconds": 30}
+	return map[string]any{
+		"metadata": map[string]any{"labels": labels, "annotations": map[string]string{splitpod.SplitAnnotation: "front;back"}},
+		"spec":     map[string]any{"terminationGracePeriodSeconds": 1, "containers": []any{serve("front", "127.0.0.1:8080"), back}},
+	}
+}
+
+// splitWorkload is a Deployment or StatefulSet of one split pod with the label app=NAME.
+func splitWorkload(kind, name string) map[string]any {
+	labels := map[string]string{"app": name}
+	return map[string]any{"apiVersion": "apps/v1", "kind": kind, "metadata": map[string]any{"name": name}, "spec": map[string]any{
+		"selector": map[string]any{"matchLabels": labels}, "template": splitTemplate(labels),
+	}}
+}
+
+func (k *kubernetes) splitDeployment() {
+	k.apply(splitWorkload("Deployment", "split"),
+		service("split", map[string]string{"app": "split"}, map[string]any{"ports": []any{map[string]any{"port": 80, "targetPort": 8081}}}), webClient("default"))
 	k.ctl("rollout", "status", "deployment/split", podLimit)
 	k.ctl("wait", "--for=condition=Ready", "pod/client", podLimit)
-	pod := strings.TrimSpace(k.ctl("get", "pods", "--selector=app=split", "--output=jsonpath={.items[*].metadata.name}"))
-	nodes := k.ctl("get", "pods", pod, pod+"-f1", "--output=jsonpath={.items[*].spec.nodeName}")
-	if nodes != "node1 node2" && nodes != "node2 node1" {
-		k.t.Errorf("the fractions are on %q", nodes)
+	pod := k.splitPod()
+	k.wantSplit(pod)
+	if segment := "default." + k.ctl("get", "pod", pod, "--output=jsonpath={.metadata.uid}"); !strings.Contains(k.segments(), segment) {
+		k.t.Errorf("the daemon has no segment %s:\n%s", segment, k.segments())
 	}
-	for from, want := range map[string][2]string{pod: {"http://127.0.0.1:8081/", "back\n"}, pod + "-f1": {"http://127.0.0.1:8080/", "front\n"}} {
-		if got := k.in(from, "busybox timeout 60 wget -q -O - "+want[0]); got != want[1] {
-			k.t.Errorf("from %s: got %q, want %q", from, got, want[1])
-		}
-	}
+	k.eventually("the Service has the pod's address only", func() bool { return k.endpoints() == k.address(pod).String()+" true" })
 	address := k.clusterIPs("split")[0].String()
 	k.eventually("the Service answers", func() bool {
 		return k.in("client", "busybox timeout 20 wget -q -O - http://"+net.JoinHostPort(address, "80")+"/ || :") == "back\n"
 	})
+}
+
+// splitPod returns the pod of the Deployment.
+func (k *kubernetes) splitPod() string {
+	k.t.Helper()
+	return strings.TrimSpace(k.ctl("get", "pods", "--selector=app=split", "--output=jsonpath={.items[*].metadata.name}"))
+}
+
+// segments returns what the daemon says of segments.
+func (k *kubernetes) segments() string {
+	k.t.Helper()
+	_, segments, _ := strings.Cut(mustRun(k.t, k.unnest, "hostd", "status", "--state", k.fleet.Lab.Dir), "FRACTIONS\n")
+	return segments
+}
+
+// endpoints returns the addresses of the Service, and which are ready.
+func (k *kubernetes) endpoints() string {
+	k.t.Helper()
+	return strings.TrimSpace(k.ctl("get", "endpointslices", "--selector=kubernetes.io/service-name=split",
+		"--output=jsonpath={range .items[*].endpoints[*]}{.addresses[*]} {.conditions.ready}{end}"))
+}
+
+// wantSplit checks that the fractions are on two nodes, and that their containers reach each other on
+// 127.0.0.1, and have the pod's host name.
+func (k *kubernetes) wantSplit(pod string) {
+	k.t.Helper()
+	nodes := k.ctl("get", "pods", pod, pod+"-f1", "--output=jsonpath={.items[*].spec.nodeName}")
+	if nodes != "node1 node2" && nodes != "node2 node1" {
+		k.t.Errorf("the fractions of %s are on %q", pod, nodes)
+	}
+	for from, of := range map[string][2]string{pod: {"8081", "back"}, pod + "-f1": {"8080", "front"}} {
+		if got, want := k.in(from, "cat /proc/sys/kernel/hostname; busybox timeout 60 wget -q -O - http://127.0.0.1:"+of[0]+"/"), pod+"\n"+of[1]+"\n"; got != want {
+			k.t.Errorf("from %s: got %q, want %q", from, got, want)
+		}
+	}
+}
+
+func (k *kubernetes) splitReadiness() {
+	pod := k.splitPod()
+	k.in(pod+"-f1", "touch /tmp/unready")
+	k.ctl("wait", "--for=condition=Ready=false", "pod/"+pod, podLimit)
+	if ready := k.ctl("get", "pod", pod, "--output=jsonpath={.status.containerStatuses[*].ready}"); ready != "true" {
+		k.t.Errorf("the containers of the first fraction: ready is %q", ready)
+	}
+	k.eventually("the Service has no endpoint that is ready", func() bool { return strings.HasSuffix(k.endpoints(), " false") })
+	k.in(pod+"-f1", "busybox rm /tmp/unready")
+	k.ctl("wait", "--for=condition=Ready", "pod/"+pod, podLimit)
+	k.eventually("the Service has the pod again", func() bool { return k.endpoints() == k.address(pod).String()+" true" })
+}
+
+// splitRestart has the kubelet of a further fraction restart a container in place.
+func (k *kubernetes) splitRestart() {
+	pod := k.splitPod()
+	k.in(pod+"-f1", "touch /tmp/end")
+	k.eventually("the container is restarted", func() bool {
+		return k.ctl("get", "pod", pod+"-f1", "--output=jsonpath={.status.containerStatuses[0].restartCount}") == "1"
+	})
+	k.ctl("wait", "--for=condition=Ready", "pod/"+pod, "pod/"+pod+"-f1", podLimit)
+	k.wantSplit(pod)
+}
+
+// splitRebuild checks that the Deployment gets another pod for one that has lost a fraction.
+func (k *kubernetes) splitRebuild() {
+	pod := k.splitPod()
+	k.ctl("delete", "pod/"+pod+"-f1", "--wait", podLimit)
+	k.ctl("wait", "--for=delete", "pod/"+pod, podLimit)
+	k.ctl("rollout", "status", "deployment/split", podLimit)
+	k.wantSplit(k.splitPod())
+}
+
+func (k *kubernetes) splitRollout() {
+	pod := k.splitPod()
+	k.ctl("set", "env", "deployment/split", "VERSION=2")
+	k.ctl("rollout", "status", "deployment/split", podLimit)
+	k.ctl("wait", "--for=delete", "pod/"+pod, "pod/"+pod+"-f1", podLimit)
+	next := k.splitPod()
+	k.wantSplit(next)
+	for _, fraction := range []string{next, next + "-f1"} {
+		if got := k.in(fraction, "echo $VERSION"); got != "2\n" {
+			k.t.Errorf("%s has version %q, want 2", fraction, got)
+		}
+	}
+}
+
+// splitStatefulSet deletes the pod of a StatefulSet: the next one has its name, and so have its companions.
+func (k *kubernetes) splitStatefulSet() {
+	k.apply(splitWorkload("StatefulSet", "set"))
+	k.ctl("rollout", "status", "statefulset/set", podLimit)
+	k.wantSplit("set-0")
+	k.ctl("delete", "pod/set-0", "--wait", podLimit)
+	k.ctl("rollout", "status", "statefulset/set", podLimit)
+	k.wantSplit("set-0")
+	k.ctl("delete", "statefulset/set", "--wait", podLimit)
+	k.ctl("wait", "--for=delete", "pod/set-0", "pod/set-0-f1", podLimit)
+}
+
+// splitJob has a Job complete when its first fraction does. The further one, which would serve for ever, ends.
+func (k *kubernetes) splitJob() {
+	template := splitTemplate(nil)
+	spec := template["spec"].(map[string]any)
+	spec["restartPolicy"] = "Never"
+	spec["containers"].([]any)[0].(map[string]any)["command"] = []string{"sh", "-c", "until busybox timeout 60 wget -q -O - http://127.0.0.1:8081/; do sleep 1; done"}
+	k.apply(map[string]any{"apiVersion": "batch/v1", "kind": "Job", "metadata": map[string]any{"name": "work"}, "spec": map[string]any{"template": template}})
+	k.ctl("wait", "--for=condition=Complete", "job/work", podLimit)
+	if got := k.ctl("logs", "job/work"); !strings.HasSuffix(got, "back\n") {
+		k.t.Errorf("the first fraction has read %q", got)
+	}
+	pod := k.ctl("get", "pods", "--selector=batch.kubernetes.io/job-name=work", "--output=jsonpath={.items[*].metadata.name}")
+	k.ctl("wait", "--for=delete", "pod/"+pod+"-f1", podLimit)
+	if phase := k.ctl("get", "pod", pod, "--output=jsonpath={.status.phase}"); phase != "Succeeded" {
+		k.t.Errorf("the pod of the Job is %s", phase)
+	}
+	k.ctl("delete", "job/work", "--wait", podLimit)
 }
 
 // webClient is a pod that does nothing.
@@ -129,6 +260,9 @@ func (k *kubernetes) splitThief() {
 	}
 	k.apply(map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "thief"}}, thief)
 	k.ctl("--namespace=thief", "wait", "--for=condition=Ready", "pod/client", podLimit)
+	if segment := "thief." + all[splitpod.SegmentAnnotation]; !strings.Contains(k.segments(), segment) {
+		k.t.Errorf("the pod of another namespace is not in a segment of its own, %s:\n%s", segment, k.segments())
+	}
 	if got := k.ctl("--namespace=thief", "exec", "client", "--", "sh", "-c", "busybox timeout 20 wget -q -O - http://127.0.0.1:8081/ 2>&1 || echo refused"); strings.Contains(got, "back") {
 		k.t.Errorf("a pod of another namespace reads %q", got)
 	}
@@ -141,7 +275,5 @@ func (k *kubernetes) splitDeleted() {
 	for _, node := range []string{"node1", "node2"} {
 		k.eventually(node+" has no pod with a NIC", func() bool { return k.guestStatus(node).Attachments == 0 })
 	}
-	k.eventually("no segment is left", func() bool {
-		return !strings.Contains(mustRun(k.t, k.unnest, "hostd", "status", "--state", k.fleet.Lab.Dir), "FRACTIONS")
-	})
+	k.eventually("no segment is left", func() bool { return k.segments() == "" })
 }
