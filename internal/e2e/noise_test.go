@@ -54,7 +54,7 @@ warmup: 0
 		t.Fatalf("exit code %d:\n%s", code, r.out.String())
 	}
 	head, body, _ := strings.Cut(mustRun(t, unnest, "report", dir), "\n\n")
-	const want = `^Too noisy to conclude: in 2 of 2 executions, other processes \(most of all [^)]+\) used `
+	const want = `^! Too noisy to conclude: in 2 of 2 executions, other processes \(most of all [^)]+\) used `
 	if got := strings.Join(strings.Fields(body), " "); !regexp.MustCompile(want).MatchString(got) {
 		t.Errorf("the report begins with:\n%s\n\n%s\nwant: %s…", head, body, want)
 	}
