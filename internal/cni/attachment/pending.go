@@ -63,25 +63,7 @@ func (p pending) record(container, iface string) error {
 }
 
 func (p pending) write(r record) error {
-	content, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(p.path(), 0o700); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(p.path(), ".new-")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), p.file(r.Container, r.Interface))
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
+	return WriteFile(p.file(r.Container, r.Interface), r)
 }
 
 func (p pending) recorded(container, iface string) bool {

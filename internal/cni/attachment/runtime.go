@@ -44,14 +44,7 @@ func (k Kind) madeFile(container, iface string) string {
 
 // remember keeps the runtime of an attachment.
 func (k Kind) remember(network, container, iface string) error {
-	err := os.MkdirAll(k.madeDir(), 0o700)
-	if err == nil {
-		var content []byte
-		if content, err = json.Marshal(made{network, container, iface, runtimeName()}); err == nil {
-			err = os.WriteFile(k.madeFile(container, iface), content, 0o600)
-		}
-	}
-	if err != nil {
+	if err := WriteFile(k.madeFile(container, iface), made{network, container, iface, runtimeName()}); err != nil {
 		return fmt.Errorf("keep the runtime of %s %s: %w", container, iface, err)
 	}
 	return nil

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"unnest/internal/cni/attachment"
 )
 
 // directory has files in JSON, which only root may read.
@@ -17,27 +19,8 @@ type directory string
 
 func (d directory) path(name string) string { return filepath.Join(string(d), name+".json") }
 
-// write writes a file, completely or not at all.
 func (d directory) write(name string, value any) error {
-	content, err := json.Marshal(value)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(string(d), 0o700); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(string(d), ".new-")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), d.path(name))
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
+	return attachment.WriteFile(d.path(name), value)
 }
 
 // read reads a file. The error wraps fs.ErrNotExist if there is none.
