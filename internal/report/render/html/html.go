@@ -94,9 +94,12 @@ func rowspan(t document.Table, i, j int) int {
 	return n
 }
 
-// broad reports whether a chart has too many points for half the page.
+// broad reports whether a chart has too many points, or too long names of rows, for half the page.
 func broad(c document.Chart) bool {
-	const most = 8
+	const most, longest = 8, 40 // points, bytes
+	if c.Kind == document.Forest {
+		return slices.ContainsFunc(c.Categories, func(name string) bool { return len(name) > longest })
+	}
 	return (c.Kind == document.Ratios || c.Kind == document.Totals) && len(c.Categories) > most
 }
 
