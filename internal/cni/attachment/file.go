@@ -8,7 +8,7 @@ import (
 )
 
 // WriteFile writes value to path as JSON that only root may read, completely or not at all. It makes the
-// directory. A file whose name begins with a dot is what a killed process has left of its own.
+// directory. A process that is killed may leave a file whose name begins with ".new-".
 func WriteFile(path string, value any) error {
 	content, err := json.Marshal(value)
 	if err != nil {

@@ -18,11 +18,10 @@ const (
 	locks    = 256              // lock files; a fixed number, so that none has to be removed
 )
 
-// lock keeps other commands for the same attachment out until unlock is called, or this process and the
-// plugins that it has called have ended: an IPAM plugin goes on when this process is killed, and the
-// DEL that follows must not come before it has its lease. The specification forbids runtimes to run two at a time (CNI 1.1,
-// "Lifecycle & Ordering"), but some do, and the rollback of one must not release the
-// other's NIC.
+// lock keeps other commands for the same attachment out. It ends with unlock, or when this process and all
+// plugins that it has called have ended. An IPAM plugin outlives a killed process, and the DEL that follows has
+// to wait until that plugin has its lease. The specification forbids runtimes to run two commands at a time (CNI
+// 1.1, "Lifecycle & Ordering"). Some do, and the rollback of one must not release the other's NIC.
 func lock(ctx context.Context, args *skel.CmdArgs) (unlock func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, lockTime)
 	defer cancel()

@@ -72,7 +72,7 @@ func (d *driver) createEndpoint(_ context.Context, r endpoint) (any, error) {
 	n, ok := d.withAddress(address.Addr())
 	switch {
 	case !ok:
-		return nil, fmt.Errorf("address %s has no NIC, which may have been released since: try again", address)
+		return nil, fmt.Errorf("address %s has no NIC: the driver may have given it back; try again", address)
 	case n.Released:
 		return nil, fmt.Errorf("address %s is being released: try again", address)
 	case n.Endpoint != "" && n.Endpoint != r.EndpointID:
@@ -107,7 +107,7 @@ func (d *driver) join(ctx context.Context, r endpoint) (any, error) {
 	}
 	n, ok := d.findEndpoint(r.EndpointID)
 	if !ok {
-		return nil, fmt.Errorf("endpoint %s has no NIC, which may have been released since: start the container again", r.EndpointID)
+		return nil, fmt.Errorf("endpoint %s has no NIC: the driver may have given it back; start the container again", r.EndpointID)
 	}
 	l, err := d.appear(ctx, n)
 	if err != nil {
