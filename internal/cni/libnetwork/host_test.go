@@ -40,7 +40,8 @@ func newHost(l *lab) *fakeHost {
 	h := &fakeHost{lab: l, nics: map[string]*hostdpb.NIC{}}
 	l.Must(l.Host.Do(func(ns.NetNS) error {
 		a := netlink.NewLinkAttrs()
-		a.Name = "br0"
+		// As the daemon's: else each port that comes or goes may change the address that containers know.
+		a.Name, a.HardwareAddr = "br0", net.HardwareAddr{2, 0, 0, 0, 2, 0}
 		return netlink.LinkAdd(&netlink.Bridge{LinkAttrs: a})
 	}))
 	l.Must(link(l.Host, "br0", func(br netlink.Link) error {
