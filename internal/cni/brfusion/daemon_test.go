@@ -3,6 +3,7 @@ package brfusion_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -45,10 +46,11 @@ type fakeDaemon struct {
 // start serves, at the same address as before.
 func (d *fakeDaemon) start() { d.stop = d.lab.Serve(d) }
 
+// all returns a copy: Podman's cleanup runs while a test looks.
 func (d *fakeDaemon) all() map[string]*hostdpb.NIC {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.nics
+	return maps.Clone(d.nics)
 }
 
 func (d *fakeDaemon) Renew(ctx context.Context, r *hostdpb.RenewRequest) (*hostdpb.RenewResponse, error) {

@@ -48,7 +48,8 @@ func TestAttackUnfinishedFragments(t *testing.T) {
 				})
 			}
 		})
-		if used, err := unfinished(); err != nil || used < crowdedMemory || used > fragmentMemory*3/4 {
+		// The share is 25 MB. How much of the first wave has expired depends on the machine.
+		if used, err := unfinished(); err != nil || used > fragmentMemory*3/4 {
 			t.Errorf("unfinished datagrams take %d bytes of %d, %v", used, fragmentMemory, err)
 		}
 		h.in(honest, func() {
