@@ -25,7 +25,7 @@ type Options struct {
 	Accel       string
 	Repetitions int    // 0: as in the experiment
 	Restore     bool   // restore guests from a snapshot, else they boot
-	Noisy       bool   // neither wait for a quiet machine nor repeat disturbed executions
+	Noisy       bool   // neither wait for a quiet machine, nor repeat disturbed executions, nor end early
 	Profile     string // of the cases of suites; empty: as in the experiment
 	DryRun      bool   // print the schedule and run nothing
 	List        bool
@@ -86,7 +86,7 @@ Ctrl-C stops and removes everything that was started. To continue, use --resume.
 	flags.StringArrayVar(&o.Cases, "case", nil, "measure case `NAME` only, of all sizes or as in udp_rr/1280; may be repeated")
 	flags.StringVar(&o.Resume, "resume", "", "continue the run in `DIR`")
 	flags.StringVarP(&o.Dir, "output", "o", "", "write the run to the new directory `DIR` (default runs/TIME-NAME)")
-	flags.BoolVar(&o.Noisy, "noisy", false, "measure on a busy machine: do not wait until it is quiet, and do not repeat disturbed executions")
+	flags.BoolVar(&o.Noisy, "noisy", false, "measure on a busy machine: do not wait until it is quiet, repeat disturbed executions or end early")
 	flags.Var(usage.Count(&o.Repetitions), "repetitions", "measure `N` repetitions, no matter how precise (default: as in the experiment)")
 	flags.Var(usage.Choice(&o.Profile, string(suite.Quick), string(suite.Paper)), "profile", "size of the cases of suites (default: as in the experiment, else quick)")
 	flags.BoolVar(&o.DryRun, "dry-run", false, "print the executions and their expected duration, and run nothing")

@@ -28,6 +28,7 @@ type progress struct {
 	since    time.Time // start of phase
 	begun    time.Time // start of the executions
 	lastLine time.Time // time of the last line in a log
+	again    int       // disturbed executions that were measured again
 }
 
 // newProgress returns a progress that writes to w: a terminal of width columns, or a log
@@ -67,7 +68,11 @@ func (t *progress) Report(e experiment.Event) {
 	case experiment.Done:
 		t.done(e)
 	case experiment.Disturbed:
-		t.line(fmt.Sprintf("%s: %s: measuring again", label(e.Execution), e.Reading))
+		if t.again++; t.again == 1 {
+			t.line(fmt.Sprintf("%s: %s: measuring again, as later disturbed executions", label(e.Execution), e.Reading))
+		}
+	case experiment.TooNoisy:
+		t.line("the machine is too noisy: more blocks would decide nothing; stop what disturbs it and measure anew, or go on with --noisy --resume")
 	case experiment.Extended:
 		t.extended(e)
 	case experiment.Ended:
@@ -123,6 +128,9 @@ func (t *progress) end(e experiment.Event) {
 	text := fmt.Sprintf("%d of %d executions done in %s", e.Done-e.Failures, e.Planned, short(time.Since(t.begun)))
 	if e.Failures > 0 {
 		text += fmt.Sprintf(", %d given up", e.Failures)
+	}
+	if t.again > 0 {
+		text += fmt.Sprintf(", %d measured again", t.again)
 	}
 	t.line(text)
 }

@@ -1,14 +1,17 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
+	"strings"
 
 	"unnest/internal/cli/document"
 	"unnest/internal/measure/experiment"
 	page "unnest/internal/report/document"
 	"unnest/internal/report/render/html"
+	"unnest/internal/report/render/text"
 )
 
 const reportFile = "report.html"
@@ -17,8 +20,8 @@ func writeReport(path string, doc page.Document) error {
 	return document.WriteFile(path, func(w io.Writer) error { return html.Print(w, doc) })
 }
 
-// firstReport writes the report of a run that has its least number of blocks and goes on for
-// precision, so that nobody has to wait for the end.
+// firstReport prints and writes the report of a run that has its least number of blocks and goes on
+// for precision, so that nobody has to wait for the end.
 type firstReport struct {
 	*progress
 	path string // of the run directory
@@ -35,13 +38,15 @@ func (r *firstReport) Report(e experiment.Event) {
 }
 
 func (r *firstReport) write() string {
+	var out strings.Builder
 	input, notes, err := document.Load(r.path)
 	path := filepath.Join(r.path, reportFile)
 	if err == nil {
-		err = writeReport(path, document.Build(input, notes))
+		doc := document.Build(input, notes)
+		err = errors.Join(text.Print(&out, doc, text.Options{Width: r.width, Brief: true}), writeReport(path, doc))
 	}
 	if err != nil {
 		return fmt.Sprintf("write first report: %v", err)
 	}
-	return fmt.Sprintf("first report: %s; further blocks make it more precise; Ctrl-C keeps it", path)
+	return fmt.Sprintf("first report, also %s:\n\n%s\nfurther blocks make it more precise; Ctrl-C keeps it", path, &out)
 }

@@ -357,7 +357,7 @@ func TestFirstReport(t *testing.T) {
 		t.Errorf("the first report: %v: %.40q", err, text)
 	}
 	r.Report(experiment.Event{Kind: experiment.Extended, Planned: 6})
-	if got := strings.Count(log.String(), "first report: "+html); got != 1 {
+	if got := strings.Count(log.String(), "first report, also "+html+":\n\nsmall\n"); got != 1 || strings.Count(log.String(), "verdict") == 0 {
 		t.Errorf("the report was named %d times: %s", got, &log)
 	}
 }

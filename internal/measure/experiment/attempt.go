@@ -9,6 +9,7 @@ import (
 
 	"unnest/internal/measure/noise"
 	"unnest/internal/measure/result"
+	"unnest/internal/measure/stats"
 )
 
 // attempt runs x once within its time limit, which does not include Renew.
@@ -48,14 +49,32 @@ func (e *engine) observe(x Execution) (func() (noise.Reading, error), error) {
 // maxRepeats is how often a disturbed execution is repeated.
 const maxRepeats = 3
 
-// again reports whether x has to be repeated because of what else the machine did. A run repeats one
-// execution for two planned ones at most, and does not spend all repeats at its start. The decision
-// does not depend on the result. What was measured stays in the journal, see noise.Select.
+// again reports whether x has to be repeated because of what else the machine did, beyond what it usually
+// does. A run repeats one execution for two planned ones at most, and does not spend all repeats at its
+// start. The decision does not depend on the result. What was measured stays in the journal, see noise.Select.
 func (e *engine) again(x Execution) bool {
-	done := len(e.known) - len(e.todo)
-	return !e.spec.Noisy && e.reading.Disturbed() && e.dir.Discarded(x.Key()) < maxRepeats &&
+	done, earlier := len(e.known)-len(e.todo), e.readings
+	e.readings = append(e.readings, e.reading)
+	return !e.spec.Noisy && e.reading.Unusual(earlier) && e.dir.Discarded(x.Key()) < maxRepeats &&
 		2*e.dir.Run().Disturbed < min(len(e.known), done+2*maxRepeats)
 }
+
+// tooNoisy reports whether the run has measured so many disturbed executions that its report will conclude
+// nothing. It writes down what that means, once.
+func (e *engine) tooNoisy() (bool, error) {
+	if e.spec.Noisy || e.block < stats.MinRepetitions || !noise.TooNoisy(noise.OfExecutions(e.dir.Samples())) {
+		return false, nil
+	}
+	e.report(Event{Kind: TooNoisy})
+	return true, e.dir.Update(func(r *result.Run) {
+		if !slices.Contains(r.Notes, noteTooNoisy) {
+			r.Notes = append(r.Notes, noteTooNoisy)
+		}
+	})
+}
+
+const noteTooNoisy = "No blocks were added for precision, because the machine was too noisy to conclude. " +
+	"Stop what disturbs it and measure anew, or add them with unnest bench --noisy --resume."
 
 // renew calls Renew unless it was called for the block of x.
 func (e *engine) renew(ctx context.Context, x Execution) error {

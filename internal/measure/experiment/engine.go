@@ -43,6 +43,7 @@ func Run(ctx context.Context, spec *Spec, dir *rundir.Dir, bench Bench, progress
 	if _, ok := bench.(Renewer); ok {
 		e.estimate.renewal = spec.Renewal()
 	}
+	e.readings = noise.OfExecutions(dir.Samples())
 	e.add(Schedule(spec, run.Seed))
 	e.addBegun()
 	if err := dir.Update(func(r *result.Run) {
@@ -66,7 +67,8 @@ type engine struct {
 	renewed  int                       // the block of the last Renew, see blockOf
 	estimate estimator
 	tally    tally
-	reading  noise.Reading // of the last attempt
+	reading  noise.Reading   // of the last attempt
+	readings []noise.Reading // of all, also of those before a resumption
 }
 
 // add adds the executions that are not known yet. Those without samples are to do; the
@@ -114,6 +116,9 @@ func (e *engine) more() (bool, error) {
 		added, reasons := extension(e.spec, e.dir.Run().Seed, e.dir.Samples(), e.block)
 		if len(added) == 0 {
 			return false, nil
+		}
+		if noisy, err := e.tooNoisy(); noisy || err != nil {
+			return false, err
 		}
 		e.block++
 		e.add(added)

@@ -27,6 +27,7 @@ const (
 	Ended                 // no execution follows; Err is the error of the run
 	Disturbed             // Execution is repeated because of what else the machine did: Reading
 	Extended              // a block was added, because the ratios of Precisions are not precise enough
+	TooNoisy              // no block is added, although some ratio is not precise enough: the machine is too noisy
 )
 
 // Event is one step of a run.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"unnest/internal/measure/cputime"
+	"unnest/internal/measure/result"
 )
 
 // Snapshot is one look at a machine.
@@ -62,6 +63,54 @@ const maxBusiest = 3
 
 // Disturbed reports whether the machine did too much else to measure on.
 func (r Reading) Disturbed() bool { return r.Others > MaxOthers || r.Steal > MaxSteal }
+
+// leastReadings is how many readings tell what is usual on a machine.
+const leastReadings = 8
+
+// Unusual reports whether r is disturbed, by more than twice the median of earlier readings of the same
+// machine. On a rented VM whose neighbours always take a part of its processors, that part disturbs all
+// executions alike, and measuring one again does not avoid it. Fewer than leastReadings tell nothing.
+func (r Reading) Unusual(earlier []Reading) bool {
+	if len(earlier) < leastReadings {
+		return r.Disturbed()
+	}
+	median := func(of func(Reading) float64) float64 {
+		values := make([]float64, len(earlier))
+		for i, e := range earlier {
+			values[i] = of(e)
+		}
+		slices.Sort(values)
+		return values[len(values)/2]
+	}
+	others, steal := median(func(r Reading) float64 { return r.Others }), median(func(r Reading) float64 { return r.Steal })
+	return r.Others > max(MaxOthers, 2*others) || r.Steal > max(MaxSteal, 2*steal)
+}
+
+// tooNoisy is the share of disturbed executions above which a run is too noisy to conclude.
+const tooNoisy = 0.1
+
+// TooNoisy reports whether a run with these readings, one of each execution, is too noisy to conclude.
+func TooNoisy(readings []Reading) bool {
+	disturbed := 0
+	for _, r := range readings {
+		if r.Disturbed() {
+			disturbed++
+		}
+	}
+	return float64(disturbed) > tooNoisy*float64(len(readings))
+}
+
+// OfExecutions returns the readings in the tags of samples, one of each execution that has any.
+func OfExecutions(samples []result.Sample) (readings []Reading) {
+	seen := map[result.Execution]bool{}
+	for _, s := range samples {
+		if r, ok := OfTags(s.Tags); ok && !seen[s.Execution()] {
+			seen[s.Execution()] = true
+			readings = append(readings, r)
+		}
+	}
+	return readings
+}
 
 // String names the largest disturbance: "other processes used 0.62 processors, most of it
 // chrome (process 4711)".

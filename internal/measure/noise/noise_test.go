@@ -164,6 +164,32 @@ func TestDisturbed(t *testing.T) {
 	}
 }
 
+// What neighbours always take is usual.
+func TestUnusual(t *testing.T) {
+	always := make([]Reading, 8)
+	for i := range always {
+		always[i].Steal = 0.1 + 0.05*float64(i) // median 0.3
+	}
+	for _, tc := range []struct {
+		r       Reading
+		earlier []Reading
+		want    bool
+	}{
+		{Reading{Steal: 0.2}, nil, true},
+		{Reading{Steal: 0.2}, always[:7], true},
+		{Reading{Steal: 0.2}, always, false},
+		{Reading{Steal: 0.59}, always, false},
+		{Reading{Steal: 0.61}, always, true},
+		{Reading{Steal: 0.2, Others: 0.3}, always, true},
+		{Reading{Steal: 0.11}, make([]Reading, 8), true},
+		{Reading{Steal: 0.09}, make([]Reading, 8), false},
+	} {
+		if got := tc.r.Unusual(tc.earlier); got != tc.want {
+			t.Errorf("%+v after %d: unusual %v", tc.r, len(tc.earlier), got)
+		}
+	}
+}
+
 func TestTags(t *testing.T) {
 	for _, r := range []Reading{
 		{Elapsed: 1, Others: 0.3, Steal: 0.01, Stalled: 0.5, Switches: 1200, MHz: 2400, Busiest: []Share{{Name: "x"}}},

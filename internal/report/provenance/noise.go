@@ -11,10 +11,6 @@ import (
 	"unnest/internal/report/document"
 )
 
-// tooNoisy is the share of disturbed executions above which a run is too noisy to
-// conclude.
-const tooNoisy = 0.1
-
 // observed is what else the machine did during the executions of a run.
 type observed struct {
 	all       []noise.Reading // one for each execution in which the machine was observed
@@ -50,7 +46,7 @@ func Observe(run result.Run, samples []result.Sample) observed {
 }
 
 func (o observed) tooNoisy() bool {
-	return float64(len(o.disturbed)) > tooNoisy*float64(len(o.all))
+	return noise.TooNoisy(o.all)
 }
 
 // Verdict says at the top of a report that its run is too noisy to conclude, and why. Of
