@@ -42,7 +42,7 @@ func newRootCmd(streams terminal.Streams) *cobra.Command {
 		commands []*cobra.Command
 	}{
 		{"Measure:", []*cobra.Command{
-			bench.NewCmd(streams, nil), report.NewCmd(streams, nil), advise.NewCmd(streams, nil), compare.NewCmd(streams, nil), score.NewCmd(streams, nil), papers.NewCmd(streams, nil),
+			bench.NewCmd(streams, nil), report.NewCmd(streams, nil), report.NewRunsCmd(streams), advise.NewCmd(streams, nil), compare.NewCmd(streams, nil), score.NewCmd(streams, nil), papers.NewCmd(streams, nil),
 		}},
 		{"Connect:", []*cobra.Command{hostd.NewCmd(streams, nil)}},
 		{"Plan:", []*cobra.Command{plan.NewCmd(streams, nil)}},
@@ -82,9 +82,10 @@ func equip(root *cobra.Command, streams terminal.Streams) {
 	checkArgs(root)
 }
 
-// checkArgs makes wrong arguments of cmd and of its subcommands a *usage.Error. A group
+// checkArgs makes wrong arguments of cmd and of its subcommands a *usage.Error, and their choices known to shells. A group
 // without a subcommand prints its help.
 func checkArgs(cmd *cobra.Command) {
+	usage.CompleteChoices(cmd)
 	if !cmd.Runnable() {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {

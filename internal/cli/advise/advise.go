@@ -47,6 +47,7 @@ measure.`,
 		},
 	}
 	opts.Output.AddFlags(cmd)
+	cmd.ValidArgsFunction = document.CompleteRuns
 	opts.Output.AddJSONFlag(cmd, "the same as --format json")
 	return cmd
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"unnest/experiments"
+	"unnest/internal/cli/document"
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
 	"unnest/internal/measure/suite"
@@ -93,6 +94,9 @@ Ctrl-C stops and removes everything that was started. To continue, use --resume.
 	flags.BoolVar(&cold, "cold", true, "boot the guests; --cold=false restores them from a snapshot, which is faster")
 	flags.Var(usage.Choice(&o.Accel, "auto", "kvm", "tcg"), "accel", "accelerator of the guests (default auto: kvm where it works)")
 	cmd.AddCommand(newClusterCmd(streams, nil))
+	cmd.ValidArgsFunction = completeExperiment
+	usage.Complete(cmd, "resume", document.CompleteRuns)
+	usage.Complete(cmd, "suite", completeSuite)
 	return cmd
 }
 

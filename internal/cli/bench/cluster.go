@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"unnest/experiments"
+	"unnest/internal/cli/document"
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
 	"unnest/internal/cli/version"
@@ -132,7 +133,7 @@ func runCluster(ctx context.Context, o clusterOptions) error {
 		seed = drawSeed()
 	}
 	dir, err := create(o.Dir, func(path string) result.Run { return spec.NewRun(filepath.Base(path), seed, now) },
-		filepath.Join(runsDir, now.Format("20060102-150405")+"-"+spec.Name))
+		filepath.Join(document.RunsDir, now.Format("20060102-150405")+"-"+spec.Name))
 	if err != nil {
 		return err
 	}

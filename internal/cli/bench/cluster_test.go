@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"unnest/internal/cli/document"
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
 	"unnest/internal/measure/experiment"
@@ -116,7 +117,7 @@ func TestResumeOfCluster(t *testing.T) {
 	if err := runCluster(t.Context(), clusterOptions{}); err == nil || !strings.HasPrefix(err.Error(), "find a cluster: no kubeconfig") {
 		t.Errorf("no kubeconfig: got %v", err)
 	}
-	if _, err := os.Stat(runsDir); err == nil {
+	if _, err := os.Stat(document.RunsDir); err == nil {
 		t.Error("it made a run directory")
 	}
 }

@@ -12,13 +12,11 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"unnest/internal/cli/document"
 	"unnest/internal/measure/experiment"
 	"unnest/internal/measure/rundir"
 	"unnest/internal/testbed/guest"
 )
-
-// runsDir is the default parent of run directories.
-const runsDir = "runs"
 
 // dryRun prints the executions of the first block and the expected duration of the run.
 func dryRun(o Options) error {
@@ -30,7 +28,7 @@ func dryRun(o Options) error {
 	if err != nil {
 		return err
 	}
-	past, err := learn(runsDir, string(accel.Accel))
+	past, err := learn(document.RunsDir, string(accel.Accel))
 	if err != nil {
 		return err
 	}
@@ -150,7 +148,7 @@ func (f forecast) printTotal(w io.Writer) error {
 		warmup += f.spec.Renewal()
 	}
 	text := fmt.Sprintf("\nExpected duration: %s without booting guests. It is learned for %d of %d executions, from %d runs in %s.\n",
-		(blocks + warmup).Round(time.Second), learned, len(f.schedule), f.past.runs, runsDir)
+		(blocks + warmup).Round(time.Second), learned, len(f.schedule), f.past.runs, document.RunsDir)
 	if learned < len(f.schedule) && slices.ContainsFunc(f.schedule, func(x experiment.Execution) bool { return x.Case.Local != nil }) {
 		text += "An estimate is what a case of a suite takes on a slow emulated processor. Most cases take less than half of it.\n"
 	}
@@ -159,7 +157,7 @@ func (f forecast) printTotal(w io.Writer) error {
 			more, 100*f.spec.Until, (f.further() * time.Duration(more)).Round(time.Second))
 	}
 	if f.past.unreadable > 0 {
-		text += fmt.Sprintf("Ignored %d unreadable runs in %s.\n", f.past.unreadable, runsDir)
+		text += fmt.Sprintf("Ignored %d unreadable runs in %s.\n", f.past.unreadable, document.RunsDir)
 	}
 	for _, warning := range f.spec.Warnings() {
 		text += "warning: " + warning + "\n"

@@ -43,7 +43,7 @@ func start(ctx context.Context, o Options) error {
 		seed = drawSeed()
 	}
 	dir, err := create(o.Dir, func(path string) result.Run { return spec.NewRun(filepath.Base(path), seed, now) },
-		filepath.Join(runsDir, now.Format("20060102-150405")+"-"+spec.Name))
+		filepath.Join(document.RunsDir, now.Format("20060102-150405")+"-"+spec.Name))
 	if err != nil {
 		return err
 	}

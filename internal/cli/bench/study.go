@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"unnest/experiments"
 	"unnest/internal/cli/usage"
 	"unnest/internal/measure/bench"
@@ -104,3 +106,22 @@ func equal(a, b any) bool {
 
 // drawSeed returns a random seed other than 0.
 func drawSeed() uint64 { return rand.Uint64() | 1 }
+
+// completeExperiment completes the argument: a study, or a file.
+func completeExperiment(_ *cobra.Command, given []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	switch {
+	case len(given) > 0:
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	case !isStudy(word) || word == ".":
+		return []cobra.Completion{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt
+	}
+	return experiments.Studies(), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeSuite completes a suite of the study that the command line names.
+func completeSuite(_ *cobra.Command, given []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(given) == 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return experiments.Suites(given[0]), cobra.ShellCompDirectiveNoFileComp
+}

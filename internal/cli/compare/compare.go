@@ -56,6 +56,7 @@ negative mean.`,
 		},
 	}
 	opts.Output.AddFlags(cmd)
+	cmd.ValidArgsFunction = document.CompleteRuns
 	cmd.Flags().BoolVar(&opts.Summary, "summary", false, "A and B are MEAN,STANDARD_ERROR,N instead of run directories")
 	cmd.Flags().BoolVar(&opts.AnySize, "any-size", false, "compare runs whose profiles, guests or cases differ in size")
 	cmd.Flags().BoolVar(&opts.Verdicts, "verdicts", false, "judge the differences, although the machine may have changed between the runs")

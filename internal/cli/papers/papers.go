@@ -48,6 +48,7 @@ replaces the published run of its experiment.`,
 		},
 	}
 	opts.Output.AddFlags(cmd)
+	cmd.ValidArgsFunction = document.CompleteRuns
 	opts.Output.AddJSONFlag(cmd, "the same as --format json")
 	return cmd
 }

@@ -19,6 +19,7 @@ type Options struct {
 	Streams terminal.Streams
 	Dirs    []string // run directories
 	Output  document.Output
+	Open    bool // show the report in a browser
 }
 
 // NewCmd returns the command. Tests pass a runF that receives the options.
@@ -40,6 +41,7 @@ The intervals of one run cover that run. Several runs of one experiment are
 combined: the report says how much runs differ, what their mean is, and what a
 next run on this machine will report.`,
 		Example: `  unnest report runs/20260314-092653-quickstart
+  unnest report runs/20260314-092653-quickstart --open
   unnest report runs/20260314-092653-quickstart -o report.html
   unnest report runs/*-quickstart
   unnest report runs/20260314-092653-quickstart --format gobench >run.bench
@@ -52,10 +54,26 @@ next run on this machine will report.`,
 	}
 	opts.Output.AddFlags(cmd)
 	opts.Output.AddJSONFlag(cmd, "the same as --format json")
+	cmd.Flags().BoolVar(&opts.Open, "open", false, "write report.html to DIR, or HTML to --output, and open it in a browser")
+	cmd.ValidArgsFunction = document.CompleteRuns
 	return cmd
 }
 
-func run(_ context.Context, opts Options) error {
+func run(ctx context.Context, opts Options) error {
+	if opts.Open {
+		if err := opts.page(); err != nil {
+			return err
+		}
+	}
+	err := write(opts)
+	if err == nil && opts.Open {
+		err = show(ctx, opts.Output.File)
+	}
+	return err
+}
+
+// write prints the report.
+func write(opts Options) error {
 	if err := opts.Output.Check(); err != nil {
 		return err
 	}

@@ -74,6 +74,8 @@ type value struct {
 	kind string // for help texts
 	get  func() string
 	set  func(word string) error
+
+	words []cobra.Completion // to choose from, if there are few
 }
 
 func (v value) String() string        { return v.get() }
@@ -88,7 +90,23 @@ func Choice(target *string, words ...string) pflag.Value {
 		}
 		*target = word
 		return nil
-	}}
+	}, words}
+}
+
+// Complete makes shells complete the flag name of cmd by f.
+func Complete(cmd *cobra.Command, name string, f cobra.CompletionFunc) {
+	if err := cmd.RegisterFlagCompletionFunc(name, f); err != nil {
+		panic(err) // there is no such flag
+	}
+}
+
+// CompleteChoices makes shells complete the flags of cmd that Choice has made.
+func CompleteChoices(cmd *cobra.Command) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if v, ok := f.Value.(value); ok && len(v.words) > 0 {
+			Complete(cmd, f.Name, cobra.FixedCompletions(v.words, cobra.ShellCompDirectiveNoFileComp))
+		}
+	})
 }
 
 // Count returns the value of a flag that sets target to a whole number of at least 1.
@@ -100,5 +118,5 @@ func Count(target *int) pflag.Value {
 		}
 		*target = n
 		return nil
-	}}
+	}, nil}
 }

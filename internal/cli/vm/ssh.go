@@ -31,6 +31,12 @@ code is that of the command.`,
 			return enterGuest(cmd.Context(), streams, args[0], words(args[1:]))
 		},
 	}
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, given []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(given) > 0 { // the command in the guest
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return completeGuests(cmd, given, word)
+	}
 	cmd.Flags().SetInterspersed(false) // flags after NAME are the command's
 	return cmd
 }

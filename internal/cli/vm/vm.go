@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -169,6 +170,15 @@ func view() (*fleet.Fleet, error) {
 	return fleet.Open(l)
 }
 
+// completeGuests completes the names of the guests that run.
+func completeGuests(_ *cobra.Command, given []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	var names []string
+	if f, err := view(); err == nil {
+		names, _ = f.Lab.Guests()
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(given, name) }), cobra.ShellCompDirectiveNoFileComp
+}
+
 func newDownCmd(streams terminal.Streams) *cobra.Command {
 	all := false
 	cmd := &cobra.Command{
@@ -181,6 +191,7 @@ func newDownCmd(streams terminal.Streams) *cobra.Command {
 			return down(cmd.Context(), streams, names)
 		},
 	}
+	cmd.ValidArgsFunction = completeGuests
 	cmd.Flags().BoolVar(&all, "all", false, "stop every guest, and remove what killed commands left of guests")
 	return cmd
 }
