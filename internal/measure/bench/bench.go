@@ -47,6 +47,9 @@ func Up(ctx context.Context, spec *experiment.Spec, o machines.Options) (_ Runni
 	if err := bringUp(ctx, s); err != nil {
 		return nil, err
 	}
+	if spec.Fresh {
+		return &fresh{study: s, up: true, make: func() (study, error) { return newStudy(spec, o) }}, nil
+	}
 	return s, nil
 }
 

@@ -56,6 +56,11 @@ func Check(spec *experiment.Spec) error {
 	if err != nil {
 		return err
 	}
+	if spec.Fresh {
+		if err := checkFresh(spec, s); err != nil {
+			return err
+		}
+	}
 	for _, c := range spec.Configurations {
 		if err := s.Check(c); err != nil {
 			return fmt.Errorf("configuration %s: %w", c.Name, err)

@@ -41,6 +41,7 @@ type Spec struct {
 	Until          float64  // add blocks while half of the interval of a ratio is above this fraction of it, 0: never
 	Limit          int      // with Until: of all blocks
 	Fixed          bool     // by Repeat: Until adds none
+	Fresh          bool     // each block has machines of its own
 	Noisy          bool     // by the command line: disturbed executions are not repeated
 	Warmup         int      // executions of each group of cases in each configuration, before the first block
 	Retries        int      // attempts after the first
@@ -146,7 +147,7 @@ func (s *Spec) NewRun(id string, seed uint64, started time.Time) result.Run {
 	run := result.Run{
 		ID: id, Experiment: s.Name, Title: s.Title, Description: s.Description, File: s.Text,
 		State: result.Running, Started: started.UTC(), Seed: seed,
-		Repetitions: s.Repetitions, Fixed: s.Fixed, Interleaved: true, Planned: len(Schedule(s, seed)),
+		Repetitions: s.Repetitions, Fixed: s.Fixed, Interleaved: true, Fresh: s.Fresh, Planned: len(Schedule(s, seed)),
 		Baselines: s.Baselines, Chosen: s.Chosen,
 	}
 	for _, c := range s.Configurations {

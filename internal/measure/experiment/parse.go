@@ -105,6 +105,7 @@ func (f *file) decode(root ast.Node) {
 		"repetitions":    yamldoc.Scalar(f.Document, &s.Repetitions, yamldoc.Count(1, maxRepetitions)),
 		"until":          yamldoc.Scalar(f.Document, &s.Until, parsePercent),
 		"limit":          yamldoc.Scalar(f.Document, &s.Limit, yamldoc.Count(1, maxRepetitions)),
+		"fresh":          yamldoc.Scalar(f.Document, &s.Fresh, yamldoc.Bool),
 		"warmup":         yamldoc.Scalar(f.Document, &s.Warmup, yamldoc.Count(0, 100)),
 		"retries":        yamldoc.Scalar(f.Document, &s.Retries, yamldoc.Count(0, 100)),
 		"timeout":        yamldoc.Scalar(f.Document, &f.timeout, yamldoc.Duration),

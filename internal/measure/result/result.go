@@ -131,6 +131,7 @@ type Run struct {
 	Fixed          bool              `json:"fixed,omitempty"`     // the command line fixed the repetitions, so the experiment's until adds none
 	Disturbed      int               `json:"disturbed,omitempty"` // executions that were repeated because of what else the machine did
 	Interleaved    bool              `json:"interleaved"`         // false: configurations were measured in separate blocks of time
+	Fresh          bool              `json:"fresh,omitempty"`     // each block had machines of its own
 	Planned        int               `json:"planned"`             // executions planned
 	Accelerator    string            `json:"accelerator"`         // "kvm", "tcg", "none" or ClusterNodes
 	AccelReason    string            `json:"accelerator_reason,omitempty"`

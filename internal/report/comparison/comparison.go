@@ -22,7 +22,7 @@ func Build(a, b provenance.Source, verdicts bool, notes []string) document.Docum
 	d := estimate.Between(a.Run, b.Run, a.Samples, b.Samples, verdicts)
 	doc := document.Document{
 		Command: "compare", Title: compareTitle(a.Run, b.Run), Run: a.Run.ID + ", " + b.Run.ID, Dir: joinDirs(a.Dir, b.Dir), Setting: settings(a.Run, b.Run),
-		Series: naming.Series(a.Run), Methods: estimate.Methods(false),
+		Series: naming.Series(a.Run), Methods: estimate.Methods(false, false),
 	}
 	computed := record.Data{Baselines: []string{estimate.SideA}, Families: d.Families}
 	for i, cases := range d.A.Groups() {

@@ -8,9 +8,13 @@ import (
 )
 
 // Methods explain the estimates and comparisons of runs; interleaved says whether their sides
-// share blocks.
-func Methods(interleaved bool) []document.Method {
-	ratio := "the geometric mean of the ratios within the blocks, the passes over all configurations, so that what disturbs a whole block cancels out. Its interval is Student's t on the logarithms of these ratios, and covers this run on this machine: what the boot of its guests draws once is in all blocks. A new run differs by more; unnest report with several runs says by how much"
+// share blocks, fresh whether each block had machines of its own.
+func Methods(interleaved, fresh bool) []document.Method {
+	covers := "this run on this machine: what the boot of its guests draws once is in all blocks. A new run differs by more; unnest report with several runs says by how much"
+	if fresh {
+		covers = "a new run on this machine: each block has guests of its own"
+	}
+	ratio := "the geometric mean of the ratios within the blocks, the passes over all configurations, so that what disturbs a whole block cancels out. Its interval is Student's t on the logarithms of these ratios, and covers " + covers
 	if !interleaved {
 		ratio = "the quotient of the geometric means of two sides that share no block. Its interval is Welch's t on the logarithms"
 	}

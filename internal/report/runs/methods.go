@@ -14,7 +14,7 @@ import (
 
 // methods explain the numbers of a report of a run.
 func methods(run result.Run, claim estimate.Claim) []document.Method {
-	ms := estimate.Methods(run.Interleaved)
+	ms := estimate.Methods(run.Interleaved, run.Fresh)
 	if text := startsOf(run.Guests); text != "" {
 		ms = append(ms, document.Method{Term: "guests", Text: text})
 	}
