@@ -19,6 +19,7 @@ type Document struct {
 	Caution     string      // why the answer is none: printed as a warning, and what follows without emphasis
 	Diagram     Diagram     // of what is compared
 	Headlines   []string    // the findings in plain words
+	NotKnown    []string    // the comparisons that decide nothing, by subject: one line of the page, folded
 	Figures     []KeyFigure // the few numbers to remember
 	Warnings    []string
 	Series      []Series // what has a colour of its own

@@ -28,6 +28,7 @@ type Data struct {
 	Answer      string                `json:"answer,omitempty"` // the main finding in one sentence
 	Paths       []paths.Path          `json:"paths,omitempty"`  // what a packet crosses, or what is under a benchmark
 	Headlines   []string              `json:"headlines"`
+	NotKnown    []string              `json:"not_known,omitempty"` // comparisons that decide nothing, by subject
 	Figures     []document.KeyFigure  `json:"figures,omitempty"`
 	Warnings    []string              `json:"warnings,omitempty"`
 	Baselines   []string              `json:"baselines"` // the main one first
@@ -48,6 +49,7 @@ type Data struct {
 // changes after it.
 func (data Data) Put(d *document.Document) {
 	data.Title, data.Description, data.Run, data.Dir, data.Setting, data.Answer = d.Title, d.Description, d.Run, d.Dir, d.Setting, d.Answer
+	data.NotKnown = d.NotKnown
 	data.Headlines, data.Figures, data.Warnings, data.Series, data.Groups = d.Headlines, d.Figures, d.Warnings, d.Series, d.Groups
 	data.Failures, data.Provenance, data.File, data.Methods = d.Failures, d.Provenance, d.File, d.Methods
 	d.SchemaVersion, d.Data, d.Records = Version, data, data.records()

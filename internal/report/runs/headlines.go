@@ -13,30 +13,36 @@ import (
 )
 
 // headlines are the findings of a group in plain words: its primary metric at its
-// reference case.
-func (b *builder) headlines(cases []result.Case, estimates []estimate.Estimate) []string {
+// reference case. notKnown says which comparisons decide nothing.
+func (b *builder) headlines(cases []result.Case, estimates []estimate.Estimate) (lines []string, notKnown string) {
 	baselines := b.Baselines()
 	estimates = estimate.Primaries(estimates)
 	if len(baselines) == 0 || len(estimates) == 0 {
-		return nil
+		return nil, ""
 	}
 	subject := subject(cases[0], estimate.Reference(estimates))
-	var ratios, others []string
+	var ratios, others, open []string
 	for _, e := range estimate.At(estimates, estimate.Reference(estimates).Case) {
 		if c := e.Against(baselines[0]); c != nil && c.Ratio.Defined() {
 			ratios = append(ratios, fmt.Sprintf("%s with %s", document.TimesWithInterval(c.Ratio, c.Interval), e.Configuration))
 		}
 		for _, c := range e.Comparisons {
-			if c.Baseline != baselines[0] && c.First && c.Words != "" {
+			switch {
+			case c.Baseline == baselines[0] || !c.First || c.Words == "":
+			case c.Verdict != "" && !c.Known():
+				open = append(open, e.Configuration+" against "+c.Baseline)
+			default:
 				others = append(others, fmt.Sprintf("%s, %s: %s.", subject, e.Configuration, c.Words))
 			}
 		}
 	}
-	var lines []string
+	if len(open) > 0 {
+		notKnown = fmt.Sprintf("%s: %s", subject, document.List(open))
+	}
 	if len(ratios) > 0 {
 		lines = append(lines, fmt.Sprintf("%s: %s against %s is %s.", subject, naming.Quantity(estimates[0].Metric), baselines[0], document.List(ratios)))
 	}
-	return append(append(lines, others...), b.claimHeadline(cases[0], estimates)...)
+	return append(append(lines, others...), b.claimHeadline(cases[0], estimates)...), notKnown
 }
 
 // answer says in one sentence what the reference case of a group shows: what is known, or

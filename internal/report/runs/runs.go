@@ -56,7 +56,7 @@ func Build(run result.Run, samples []result.Sample, o Options) document.Document
 	domains.Add(&doc, run, b.Samples, b.papers.Collocations)
 	doc.SayBefore(provenance.Observe(run, b.Samples).Verdict())
 	doc.PutSettings()
-	if len(doc.Headlines) == 0 {
+	if len(doc.Headlines)+len(doc.NotKnown) == 0 {
 		doc.Headlines = []string{"This run has no samples to compare."}
 	}
 	doc.Figures = doc.Figures[:min(len(doc.Figures), document.MaxFigures)]
@@ -89,7 +89,10 @@ func (b *builder) addSection(doc *document.Document, computed *record.Data, i in
 		doc.Diagram = paths.PacketDiagram(computed.Paths, computed.Baselines)
 	}
 	if !together {
-		doc.Headlines = append(doc.Headlines, b.headlines(cases, estimates)...)
+		headlines, notKnown := b.headlines(cases, estimates)
+		if doc.Headlines = append(doc.Headlines, headlines...); notKnown != "" {
+			doc.NotKnown = append(doc.NotKnown, notKnown)
+		}
 		doc.Figures = append(doc.Figures, b.keyFigures(cases, estimates)...)
 	}
 }

@@ -63,6 +63,9 @@ func (p *printer) document(doc document.Document) {
 	for _, h := range doc.Headlines {
 		p.wrapped("", "- ", h)
 	}
+	if len(doc.NotKnown) > 0 {
+		p.wrapped("", "- ", document.NotKnown(doc.NotKnown))
+	}
 	for i, warning := range doc.Warnings {
 		if i == 0 {
 			p.buf.WriteString("\n")
