@@ -20,6 +20,9 @@ func TestSiteNavigation(t *testing.T) {
 	}
 	named := map[string]int{}
 	for _, m := range regexp.MustCompile(`- (\S+\.md)`).FindAllStringSubmatch(navigation, -1) {
+		if strings.HasPrefix(m[1], "reference/") { // which hack/site generates
+			continue
+		}
 		named[m[1]]++
 		if _, err := os.Stat(filepath.Join("..", m[1])); err != nil {
 			t.Errorf("deploy/site/mkdocs.yml names a page that does not exist: %v", err)

@@ -1,5 +1,5 @@
-// Command manpages writes the manual and the shell completions of unnest, generated from its
-// commands, into a directory tree below /usr/share: manpages DIRECTORY VERSION. The date of the
+// Command manpages writes the manual, the same in Markdown, and the shell completions of unnest, generated
+// from its commands, into a directory tree below /usr/share: manpages DIRECTORY VERSION. The date of the
 // pages is that of SOURCE_DATE_EPOCH, so that equal sources make equal pages.
 package main
 
@@ -28,13 +28,18 @@ func main() {
 func write(dir, version string) error {
 	root := cli.Commands()
 	root.DisableAutoGenTag = true
-	man := filepath.Join(dir, "man/man1")
-	if err := os.MkdirAll(man, 0o755); err != nil {
-		return err
+	man, markdown := filepath.Join(dir, "man/man1"), filepath.Join(dir, "doc/unnest/commands")
+	for _, one := range []string{man, markdown} {
+		if err := os.MkdirAll(one, 0o755); err != nil {
+			return err
+		}
 	}
 	header := &doc.GenManHeader{Section: "1", Source: "unnest " + version, Manual: "Unnest"}
 	if err := doc.GenManTree(root, header, man); err != nil {
 		return fmt.Errorf("write manual: %w", err)
+	}
+	if err := doc.GenMarkdownTree(root, markdown); err != nil {
+		return fmt.Errorf("write manual as Markdown: %w", err)
 	}
 	for _, shell := range []struct {
 		path  string
