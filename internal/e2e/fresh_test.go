@@ -41,7 +41,7 @@ fresh: true
 		}
 	}
 	r := launch(t, unnest, "bench", "--noisy", "--cold=false", file, "-o", dir)
-	watch(r, func() bool { return len(guests) == 2 })
+	watch(r, func() bool { return len(guests) == 2 && strings.Contains(r.out.String(), "executions to do") })
 	r.interrupt(t)
 	first := len(guests)
 	r = launch(t, unnest, "bench", "--noisy", "--cold=false", "--resume", dir)
@@ -67,7 +67,8 @@ func vmms(r *running) (found []string) {
 	for _, list := range lists {
 		children, _ := os.ReadFile(list)
 		for _, pid := range strings.Fields(string(children)) {
-			if comm, err := os.ReadFile("/proc/" + pid + "/comm"); err == nil && strings.HasPrefix(string(comm), "qemu-system") {
+			// QEMU is also asked what it can do.
+			if line, err := os.ReadFile("/proc/" + pid + "/cmdline"); err == nil && strings.HasPrefix(string(line), "qemu-system") && strings.Contains(string(line), "guest=") {
 				found = append(found, pid)
 			}
 		}

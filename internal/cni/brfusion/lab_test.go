@@ -1,6 +1,7 @@
 package brfusion_test
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"path/filepath"
@@ -23,7 +24,8 @@ func TestMain(m *testing.M) {
 		os.Exit(netavark.Main(context.Background(), os.Args[1:], os.Stdin, os.Stdout))
 	}
 	if filepath.Base(os.Args[0]) == "brfusion" {
-		attachment.StateDir = os.Getenv("TEST_STATE_DIR")
+		// Podman's cleanup in the background has not the environment of the test.
+		attachment.StateDir = cmp.Or(os.Getenv("TEST_STATE_DIR"), filepath.Join(filepath.Dir(os.Args[0]), "run"))
 		os.Exit(plugin.Main(os.Args[0], os.Stderr, brfusion.Plugin))
 	}
 	os.Exit(m.Run())
