@@ -1,0 +1,250 @@
+package e2e
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"unnest/internal/testbed/fleet"
+	"unnest/internal/testbed/image"
+	"unnest/internal/testbed/lab"
+)
+
+// dockerPackages are the Debian packages of a guest with Docker. Docker needs AppArmor's parser, which docker.io recommends.
+var dockerPackages = []string{"docker.io", "apparmor", "docker-compose", "systemd"}
+
+// systemdFiles make systemd the first process of a guest in place of busybox, after the guest's own boot script.
+var systemdFiles = map[string]string{
+	"/etc/inittab":                         "::sysinit:/etc/unnest/boot\n::wait:/bin/kill -QUIT 1\n::restart:/lib/systemd/systemd\n",
+	"/etc/machine-id":                      "0123456789abcdef0123456789abcdef\n", // without one, systemd enables all units
+	"/etc/systemd/system/default.target":   "[Unit]\nRequires=multi-user.target dropbear.service\nAfter=multi-user.target\n",
+	"/etc/systemd/system/dropbear.service": "[Service]\nExecStart=/usr/sbin/dropbear -F -R -s -B\nKillMode=process\n",
+}
+
+// maskedUnits only take time, or belong to packages that other tests need.
+var maskedUnits = []string{
+	"timers.target", "getty.target", "apparmor.service", "nginx.service", "memcached.service", "systemd-logind.service", "systemd-udevd.service",
+	"systemd-udevd-control.socket", "systemd-udevd-kernel.socket", "systemd-udev-trigger.service", "systemd-update-utmp.service",
+	"systemd-update-utmp-runlevel.service", "systemd-sysusers.service", "systemd-binfmt.service", "systemd-journal-flush.service",
+	"systemd-random-seed.service", "e2scrub_reap.service",
+}
+
+// dockerImage builds the image of a guest with Docker, Compose and systemd. The home directory of root has the files of this
+// source tree that docs/docker.md names.
+func dockerImage(n *nodes) image.Image {
+	n.t.Helper()
+	b := image.Builder{
+		Cache:    image.CacheDir(),
+		Files:    map[string]string{"/root/unnest-cni": filepath.Join(n.binaries, "unnest-cni")},
+		Contents: map[string][]byte{},
+		Progress: func(step string) { n.t.Log(step) },
+	}
+	for path, content := range systemdFiles {
+		b.Contents[path] = []byte(content)
+	}
+	for _, unit := range maskedUnits {
+		b.Contents["/etc/systemd/system/"+unit] = nil
+	}
+	for to, path := range map[string]string{
+		"unnest-docker.socket": "deploy/systemd/unnest-docker.socket", "unnest-docker.service": "deploy/systemd/unnest-docker.service",
+		"examples/compose.yaml": "examples/compose.yaml",
+	} {
+		content, err := os.ReadFile("../../" + path)
+		n.check(err)
+		// The daemon of a lab listens on its network for the management of guests.
+		b.Contents["/root/"+to] = []byte(strings.Replace(string(content), "10.201.0.1:7443", lab.ManagementGateway+":"+fleet.DaemonPort, 1))
+	}
+	i, err := b.Build(n.t.Context(), image.DefaultRecipe().With(dockerPackages...))
+	n.check(err)
+	return i
+}
+
+// standIns makes images of busybox with the names that docs/docker.md and examples/compose.yaml have, because a guest reaches no registry.
+const standIns = `
+set -e
+mkdir -p /tmp/i/bin /tmp/i/etc /tmp/i/tmp
+cp /bin/busybox /tmp/i/bin/
+echo 'hosts: files dns' >/tmp/i/etc/nsswitch.conf # without it, names make the static busybox look for shared libraries, and crash
+for applet in cat hostname httpd ls mkdir ping sh sleep wget; do ln -s busybox /tmp/i/bin/$applet; done
+tar -C /tmp/i -c . | docker import - busybox
+tar -C /tmp/i -c . | docker import -c 'CMD ["sh", "-c", "mkdir /www; echo hello from $(hostname) >/www/index.html; trap exit TERM; httpd -f -p 80 -h /www & wait"]' - nginx
+docker tag busybox busybox:1.36
+docker tag nginx nginx:1.27
+docker tag nginx server-image
+rm -r /tmp/i
+`
+
+// dockerHosts are two guests with Docker.
+type dockerHosts struct {
+	*nodes
+	in    map[string]*node
+	links map[string]string // of a guest, before the first container
+	web   string            // address of the container with this name
+}
+
+func newDockerHosts(t *testing.T) *dockerHosts {
+	t.Helper()
+	n := newNodes(t, nil)
+	n.cold, n.image = true, dockerImage(n)
+	d := &dockerHosts{nodes: n, in: map[string]*node{}, links: map[string]string{}}
+	for _, m := range n.bootAll(2, fleet.Options{Slots: 8, Memory: 3 << 29}) {
+		d.in[m.Name] = m
+		t.Cleanup(func() {
+			if t.Failed() {
+				out, _ := d.in[m.Name].try("journalctl --no-pager -n 60 -u docker -u unnest-docker; docker ps -a; ip -brief link", "")
+				t.Logf("end of the log of %s:\n%s", m.Name, out)
+			}
+		})
+		d.dockerRuns(m)
+		d.links[m.Name] = m.run("ls /sys/class/net")
+		m.run(standIns)
+	}
+	return d
+}
+
+func (d *dockerHosts) dockerRuns(m *node) {
+	d.t.Helper()
+	d.eventually("dockerd answers in "+m.Name, func() bool { _, err := m.try("docker version", ""); return err == nil })
+}
+
+// follow runs a block of the page where its mark says: in node1, in node2, in both or on the host. It returns the output.
+func (d *dockerHosts) follow(b block) (out string) {
+	d.t.Helper()
+	if b.mark == "host" {
+		return mustRun(d.t, append(strings.Fields(strings.Replace(b.text, "unnest", filepath.Join(d.binaries, "unnest"), 1)), "--state", d.fleet.Lab.Dir)...)
+	}
+	script := strings.NewReplacer("apt-get install docker.io", "docker --version", "10.201.1.1", d.web, "KEY", "0123456789abcdef0123456789abcdef",
+		"docker compose", "docker-compose").Replace(b.text)
+	places := []string{b.mark}
+	if b.mark == "both" {
+		places = []string{"node1", "node2"}
+	}
+	for _, p := range places {
+		for line := range strings.Lines(script) {
+			begin, printed := time.Now(), ""
+			if strings.Contains(line, "wget") || strings.Contains(line, "logs") { // the server may not listen yet
+				d.eventually(p+": "+line, func() bool {
+					var err error
+					printed, err = d.in[p].try(line, "")
+					return err == nil && strings.Contains(printed, "hello from ")
+				})
+			} else {
+				printed = d.in[p].run(line)
+			}
+			d.t.Logf("%s, %.1f s: %s\n%s", p, time.Since(begin).Seconds(), strings.TrimSpace(line), printed)
+			out += printed
+		}
+	}
+	return out
+}
+
+// Who follows docs/docker.md in two guests gets what it says, and a container stays reachable when Docker, the driver or the daemon
+// ends. It took eight minutes on two processors with a load of 10 to 17. UNNEST_ROUNDS=100 starts as many containers, four at a time, in place of 8.
+func TestDocker(t *testing.T) {
+	d := newDockerHosts(t)
+	printed := map[string]string{ // output, by a part of the block
+		"docker inspect":  "10.201.",
+		"http://10.201":   "hello from ",
+		"http://web/":     "hello from ",
+		"hostd status":    "10.201.",
+		"127.0.0.1":       "hello from ",
+		"logs":            "hello from ",
+		"network rm pods": "pods",
+		"network rm shop": "shop",
+	}
+	for _, b := range marked(d.t, "../../docs/docker.md") {
+		if strings.Contains(b.text, "network rm pods") {
+			d.whileItRuns()
+		}
+		out := d.follow(b)
+		for part, want := range printed {
+			if strings.Contains(b.text, part) {
+				if delete(printed, part); !strings.Contains(out, want) {
+					d.t.Errorf("%s: want %q in its output, got %s", b.text, want, out)
+				}
+			}
+		}
+		if strings.Contains(b.text, "docker inspect") {
+			lines := strings.Fields(out)
+			d.web = lines[len(lines)-1]
+		}
+	}
+	for part := range printed {
+		d.t.Errorf("docs/docker.md has no executed block with %q", part)
+	}
+	for name, m := range d.in {
+		if out := m.run("docker network ls -q --filter driver=unnest; docker ps -aq"); out != "" {
+			d.t.Errorf("%s still has networks or containers: %s", name, out)
+		}
+		d.nothingLeft(m)
+	}
+}
+
+// nothingLeft wants that a guest without containers has no NICs.
+func (d *dockerHosts) nothingLeft(m *node) {
+	d.t.Helper()
+	d.eventually(m.Name+" has given its NICs back", func() bool {
+		return d.guestStatus(m.Name).Attachments == 0 && m.run("ls /sys/class/net") == d.links[m.Name]
+	})
+}
+
+// whileItRuns ends Docker, the driver and the daemon while a container runs, and starts several containers at a time.
+func (d *dockerHosts) whileItRuns() {
+	m := d.in["node1"]
+	m.run("docker run -d --name lasting --hostname lasting --network pods --restart always nginx")
+	d.served("the host", "lasting")
+	m.run("docker exec lasting ping -c1 -W10 " + lab.TenantGateway)
+	for _, tt := range []struct {
+		name string
+		do   func()
+	}{
+		{"dockerd is restarted", func() { m.run("systemctl restart docker") }},
+		{"dockerd is killed", func() { m.run("systemctl kill -s KILL docker") }},
+		{"the driver is killed", func() { m.run("systemctl kill -s KILL unnest-docker") }},
+		{"the daemon is killed", func() { d.killDaemon(); d.startDaemon() }},
+	} {
+		tt.do()
+		d.dockerRuns(m)
+		d.served(tt.name, "lasting")
+	}
+	runs, begin := cmp.Or(os.Getenv("UNNEST_ROUNDS"), "8"), time.Now()
+	if out := m.run(fmt.Sprintf("seq %s | xargs -P4 -I{} sh -c 'docker run --rm --network pods busybox ping -c1 -W10 %s >/tmp/run.{} 2>&1 || cat /tmp/run.{}'", runs, lab.TenantGateway)); out != "" {
+		d.t.Errorf("%s containers, four at a time: %s", runs, out)
+	}
+	d.t.Logf("%s containers, four at a time: %.1f s", runs, time.Since(begin).Seconds())
+	m.run("docker rm -f lasting")
+	d.nothingLeft(m)
+}
+
+// served wants that the host reaches a container of node1 by the address that Docker shows.
+func (d *dockerHosts) served(when, name string) {
+	d.t.Helper()
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DialContext: d.fleet.Lab.Dial, DisableKeepAlives: true}}
+	begin, last := time.Now(), ""
+	defer func() {
+		d.t.Logf("%s: %s is reached after %.1f s: %s", when, name, time.Since(begin).Seconds(), last)
+	}()
+	d.within(bootLimit, when+": "+name+" is reached", func() bool {
+		out, err := d.in["node1"].try("docker inspect -f '{{.NetworkSettings.Networks.pods.IPAddress}}' "+name, "")
+		address := strings.TrimSpace(out)
+		if err != nil || address == "" {
+			last = fmt.Sprintf("docker inspect: %v: %s", err, out)
+			return false
+		}
+		answer, err := client.Get("http://" + address + "/")
+		if err != nil {
+			last = err.Error()
+			return false
+		}
+		defer answer.Body.Close()
+		page, err := io.ReadAll(answer.Body)
+		last = fmt.Sprintf("%s, %q, %v", address, page, err)
+		return string(page) == "hello from "+name+"\n"
+	})
+}
