@@ -129,8 +129,8 @@ func (d *driver) leave(ctx context.Context, r endpoint) (any, error) {
 }
 
 // sandboxTime is how long Docker may take to make a container's network namespace, and to configure the
-// link there, after Join.
-const sandboxTime = 30 * time.Second
+// link there, after Join. In an emulated guest on a busy host, four containers that started at once took more than 30 s.
+const sandboxTime = 2 * time.Minute
 
 // inSandbox calls f in a container's network namespace, as soon as that is there, until f is done. Docker
 // makes the namespace of a container that it starts after Join.
