@@ -12,6 +12,8 @@ import (
 type SyntheticCluster struct {
 	Seed  uint64
 	Nodes int // 0: 50
+	// Rules are the kinds of rules, 0 to 9, that workloads have in turn. Empty: all, in this order.
+	Rules []int
 }
 
 // fields is a JSON object.
@@ -48,8 +50,11 @@ func (s SyntheticCluster) WriteDump(w io.Writer) error {
 		g.node(i)
 	}
 	g.daemons()
+	if len(s.Rules) == 0 {
+		s.Rules = []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}
+	}
 	for app := range max(1, 6*s.Nodes/5) {
-		g.app(app)
+		g.app(app, s.Rules[app%len(s.Rules)])
 	}
 	for _, n := range g.nodes[:min(2, len(g.nodes))] {
 		g.put(n, generatedPod{namespace: "ml", owner: "train", kind: "Job", cpu: []int{2000}, memory: []int{8192}, gpu: true,
@@ -147,8 +152,8 @@ func (g *generator) daemons() {
 	}
 }
 
-// app adds a workload, whose rules follow from its number.
-func (g *generator) app(i int) {
+// app adds a workload with a kind of rules.
+func (g *generator) app(i, rules int) {
 	name := fmt.Sprintf("app-%03d", i)
 	labels := fields{"app": name, "team": fmt.Sprint("team-", i%7)}
 	p := generatedPod{namespace: fmt.Sprintf("ns-%02d", i%12), owner: name, kind: "ReplicaSet", labels: labels, spec: fields{}}
@@ -158,7 +163,7 @@ func (g *generator) app(i int) {
 		p.cpu = append(p.cpu, 50*(1+g.random.IntN(16)))
 		p.memory = append(p.memory, 128*(1+g.random.IntN(11)))
 	}
-	switch i % 10 {
+	switch rules {
 	case 1:
 		p.kind = "StatefulSet"
 		p.claims = true
