@@ -1,0 +1,4 @@
+package karpenter
+
+
+func page(rows []row) string { return "" }
