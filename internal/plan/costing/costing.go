@@ -15,6 +15,7 @@ import (
 
 	"iter"
 
+	"unnest/internal/plan/bound"
 	"unnest/internal/plan/cluster"
 	"unnest/internal/plan/manifest"
 	"unnest/internal/plan/pack"
@@ -75,9 +76,18 @@ func (s Setting) start(u cluster.User) []cluster.Plan {
 	return []cluster.Plan{*s.Today.pools[u.Name].Start}
 }
 
-// bundled returns how to pack if every container needs no place of its own.
-func (s Setting) bundled() pack.Options {
+// The effort for the pools of a cluster, of which there are few: that of small ones is the most.
+const (
+	poolEffort     = 10_000
+	poolContainers = 2_000_000 // times the effort
+)
+
+// packing returns how to pack a user. Containers are bundled if none needs a place of its own.
+func (s Setting) packing(u cluster.User) pack.Options {
 	o := s.Packing
+	if s.Today != nil && o.Effort == 0 {
+		o.Effort = max(pack.DefaultEffort, min(poolEffort, poolContainers/max(1, summary.Containers(u))))
+	}
 	if s.Scheme == "" && s.Today == nil && s.Sizing == nil {
 		o.Bundle = mostSingle
 	}
@@ -89,9 +99,12 @@ func (s Setting) plan(u cluster.User) (Planned, error) {
 	if err != nil {
 		return Planned{}, err
 	}
-	plans, low, err := study.Of(u, models, s.bundled(), s.start(u)...)
+	plans, low, err := study.Of(u, models, s.packing(u), s.start(u)...)
 	if err != nil {
 		return Planned{}, err
+	}
+	if s.Today != nil && len(s.Today.pools[u.Name].Unlimited) > 0 {
+		low = min(low, bound.Of(plans.User, s.Today.pools[u.Name].Unlimited, bound.Options{Known: low}).Best)
 	}
 	p := Planned{User: summary.NewUser(plans, low)}
 	if s.Today != nil {

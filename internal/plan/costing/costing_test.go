@@ -146,7 +146,7 @@ func TestBundled(t *testing.T) {
 		s    Setting
 		want int
 	}{{Setting{}, mostSingle}, {Setting{Scheme: "best"}, 0}, {Setting{Today: &Today{}}, 0}} {
-		if got := tt.s.bundled().Bundle; got != tt.want {
+		if got := tt.s.packing(cluster.User{}).Bundle; got != tt.want {
 			t.Errorf("%+v: bundle %d, want %d", tt.s, got, tt.want)
 		}
 	}

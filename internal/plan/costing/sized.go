@@ -10,7 +10,7 @@ import (
 
 // rightSize plans a user with requests by use.
 func (s Setting) rightSize(u cluster.User, c cluster.Catalogue, before pack.Comparison, p *Planned) error {
-	after, low, comparable, err := study.Sized(s.Sizing.User(u), c, s.bundled(), before, s.start(u)...)
+	after, low, comparable, err := study.Sized(s.Sizing.User(u), c, s.packing(u), before, s.start(u)...)
 	if err != nil {
 		return err
 	}

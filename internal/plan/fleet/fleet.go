@@ -37,7 +37,8 @@ type Fleet struct {
 type Pool struct {
 	User      cluster.User // named after the pool
 	Catalogue cluster.Catalogue
-	Nodes     map[string]int // number of nodes by model
+	Unlimited cluster.Catalogue // models that legal plans may have too, if pods select by model and so limit Catalogue
+	Nodes     map[string]int    // number of nodes by model
 	Now       int64          // what they cost, billionths of a dollar for an hour
 	Start     *cluster.Plan  // the pods where they are; nil if they do not fit there by the catalogue
 	Zone      string
@@ -340,8 +341,10 @@ func (f *divider) staying() {
 
 // finish takes what runs on every VM off the models, and looks whether the pods can stay.
 func (p *pool) finish(models cluster.Catalogue) Pool {
-	models = p.buyable(models)
-	p.Catalogue = models.For(p.User)
+	if p.byModel {
+		p.Unlimited = p.buyable(models, false).For(p.User)
+	}
+	p.Catalogue = p.buyable(models, p.byModel).For(p.User)
 	p.legalSpreads()
 	var start cluster.Plan
 	for i, n := range p.nodes {
@@ -370,15 +373,15 @@ func (p *pool) finish(models cluster.Catalogue) Pool {
 }
 
 // buyable returns the models that the pool may have, at its prices: those of its architecture, or
-// only those that it has if pods select by model.
-func (p *pool) buyable(models cluster.Catalogue) (left cluster.Catalogue) {
+// only those that it has.
+func (p *pool) buyable(models cluster.Catalogue, only bool) (left cluster.Catalogue) {
 	arch := p.nodes[0].Labels[archLabel]
 	for _, m := range models {
 		if p.Spot {
 			m.Price = m.Spot
 		}
 		same := cmp.Or(m.Arch, amd64) == cmp.Or(arch, amd64)
-		if (same && !p.byModel || p.Nodes[m.Name] > 0) && (!p.Spot || m.Spot > 0) {
+		if (same && !only || p.Nodes[m.Name] > 0) && (!p.Spot || m.Spot > 0) {
 			left = append(left, m)
 		}
 	}

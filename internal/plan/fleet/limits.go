@@ -127,7 +127,7 @@ func (p *pool) leastVMs() int64 {
 	for _, pod := range p.User.Pods {
 		sum = sum.Add(pod.Request())
 	}
-	for _, m := range p.Catalogue {
+	for _, m := range slices.Concat(p.Catalogue, p.Unlimited) {
 		largest = largest.Max(m.Size)
 	}
 	least := int64(1)

@@ -12,8 +12,8 @@ const (
 	maxRounds        = 30
 	pairedBins       = 12
 	tripledBins      = 7
-	maxWindow        = 6 // adjacent bins in the order of waste
-	maxPerturbations = 200
+	maxWindow        = 6   // adjacent bins in the order of waste
+	maxPerturbations = 200 // with the default effort
 	perturbedBins    = 40
 )
 
@@ -42,7 +42,7 @@ func (p *packing) improve(budget *int) {
 func (p *packing) perturb(budget *int) {
 	floor := max(p.floor(p.request(p.all())), p.opts.Floor)
 	before := p.cost
-	for try := uint64(0); try < maxPerturbations && p.cost == before && before > floor && *budget > 0; try++ {
+	for try := uint64(0); try < uint64(maxPerturbations*max(1, p.opts.Effort/DefaultEffort)) && p.cost == before && before > floor && *budget > 0; try++ {
 		bins := p.mostWasteful()
 		if len(bins) < 3 {
 			return

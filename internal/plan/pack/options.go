@@ -78,7 +78,7 @@ type Options struct {
 
 // Defaults of Options.Effort and Options.Rounds.
 const (
-	defaultEffort = 1000
+	DefaultEffort = 1000
 	defaultRounds = 100
 )
 
@@ -101,7 +101,7 @@ func (o Options) withDefaults(c cluster.Catalogue) (Options, error) {
 		return o, fmt.Errorf("rounds %d, effort %d: want 0 or more", o.Rounds, o.Effort)
 	}
 	o.Rounds = cmp.Or(o.Rounds, defaultRounds)
-	o.Effort = cmp.Or(o.Effort, defaultEffort)
+	o.Effort = cmp.Or(o.Effort, DefaultEffort)
 	for _, m := range c {
 		if o.Host != (cluster.Resources{}) && !m.Taken().Fits(o.Host) {
 			return o, fmt.Errorf("model %s is larger than a physical host: want a host of at least its size", m.Name)
