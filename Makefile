@@ -75,6 +75,7 @@ test: test-deps build bin/gotestsum ## run all tests, failed ones twice; fail if
 	@CGO_ENABLED=0 go build -trimpath -buildvcs=false -o bin/ ./hack/testresult
 	@go list -test -deps ./... >/dev/null # downloads modules: messages of hack/test would prevent the second run
 	@go list -C tools/scheduler -test -deps . >/dev/null
+	@go list -C tools/karpenter -test -deps . >/dev/null
 	@hack/test-twice hack/test
 
 .PHONY: e2e
@@ -159,6 +160,7 @@ bench-plan: go ## measure how fast traces are read and planned, and how good the
 	go test -run '^$$' -bench Costs -benchtime 1x ./internal/plan/costing
 	go test -run '^$$' -bench 'Plan/(piece|file)' -benchtime 1x -count 5 -timeout 1h ./internal/cli/plan
 	go test -run '^$$' -bench 'Plan/(owner|equal|scale)' -benchtime 1x -timeout 4h ./internal/cli/plan
+	CGO_ENABLED=0 go test -C tools/karpenter -trimpath -count=1 -timeout 12h -v -run '^TestClusters$$' . -clusters 100 -publish
 
 .PHONY: test-plan-scheduler
 test-plan-scheduler: go ## judge the plans of 10,000 random clusters, and of up to 500 nodes, by kube-scheduler's plugins (an hour)

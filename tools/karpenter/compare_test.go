@@ -16,9 +16,9 @@ import (
 )
 
 var (
-	clusters = flag.Int("clusters", 0, "compare this `NUMBER` of clusters, at most 100, instead of a few small ones")
+	clusters = flag.Int("clusters", 0, "compare this `NUMBER` of clusters instead of a few small ones")
 	first    = flag.Int("first", 0, "the `NUMBER` of the first of them")
-	publish  = flag.Bool("publish", false, "write the page and the table of the results: see page")
+	publish  = flag.Bool("publish", false, "write the page and the table of the results")
 )
 
 // mixes are kinds of rules of workloads: see hack/cluster. The annotation against evictions, 5, is

@@ -136,6 +136,10 @@ func examples() []example {
 	}
 	return []example{
 		{"two Deployments with one host port", slices.Concat(xlarge(6), newPods("in", 3, 3, 0, "200m", "256Mi", hostPort(8080)), newPods("out", 3, 3, 3, "200m", "256Mi", hostPort(8080))), 0},
+		{"a pod that selects models", slices.Concat(xlarge(2), newPods("api", 1, 1, 0, "800m", "256Mi", func(p *v1.Pod) {
+			p.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
+				MatchExpressions: []v1.NodeSelectorRequirement{{Key: v1.LabelInstanceTypeStable, Operator: v1.NodeSelectorOpNotIn, Values: []string{models[0].name}}}}}}}}
+		}), newPods("in", 2, 2, 0, "900m", "2Gi", hostPort(8080))), 0.288},
 		{"the host port of a DaemonSet", slices.Concat(xlarge(6), newPods("exporter", 3, 3, 0, "50m", "64Mi", func(p *v1.Pod) { daemonized(p); hostPort(9100)(p) }),
 			newPods("web", 3, 3, 3, "200m", "256Mi", hostPort(9100))), 0},
 		{"ports of pods in the node's network", slices.Concat(xlarge(6), newPods("web", 6, 6, 0, "200m", "256Mi", func(p *v1.Pod) { p.Spec.HostNetwork = true; hostPort(8443)(p) })), 0},

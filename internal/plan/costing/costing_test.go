@@ -235,7 +235,7 @@ func TestNoBoundOfAPoolThatStays(t *testing.T) {
 }
 
 // BenchmarkCosts compares the plans with first-fit decreasing on one model for each user, as the
-// cluster autoscaler packs, and with Karpenter after its consolidation, in dollars per hour.
+// cluster autoscaler packs, in dollars per hour.
 func BenchmarkCosts(b *testing.B) {
 	models, err := catalogue.Builtin(catalogue.Paper)
 	if err != nil {
@@ -272,30 +272,20 @@ func generated(containers int) (all []cluster.User) {
 	return all
 }
 
-// sideBySide plans all users by first-fit decreasing, as Karpenter, and with all planners on all
-// processors.
+// sideBySide plans all users by first-fit decreasing, and with all planners on all processors.
 func sideBySide(b *testing.B, users []cluster.User, c cluster.Catalogue, oversize pack.Oversize) {
-	rival := func(name string, cost func(cluster.User) int64) {
-		b.Run(name, func(b *testing.B) {
-			for b.Loop() {
-				var sum int64
-				for _, u := range users {
-					fit, _, err := pack.Fit(u, c, oversize)
-					if err != nil {
-						b.Fatal(err)
-					}
-					sum += cost(fit)
+	b.Run("ffd", func(b *testing.B) {
+		for b.Loop() {
+			var sum int64
+			for _, u := range users {
+				fit, _, err := pack.Fit(u, c, oversize)
+				if err != nil {
+					b.Fatal(err)
 				}
-				b.ReportMetric(float64(sum)/cluster.Dollar, "$/h")
+				sum += pack.FirstFitDecreasing(fit, c)
 			}
-		})
-	}
-	rival("ffd", func(u cluster.User) int64 { return pack.FirstFitDecreasing(u, c) })
-	rival("karpenter", func(u cluster.User) (sum int64) {
-		for _, vm := range pack.Karpenter(u, c).VMs {
-			sum += c[vm.Model].Price
+			b.ReportMetric(float64(sum)/cluster.Dollar, "$/h")
 		}
-		return sum
 	})
 	b.Run("plans", func(b *testing.B) {
 		s := Setting{Models: c, Packing: pack.Options{Oversize: oversize}}
