@@ -79,7 +79,7 @@ func (s Setting) start(u cluster.User) []cluster.Plan {
 // The effort for the pools of a cluster, of which there are few: that of small ones is the most.
 const (
 	poolEffort     = 10_000
-	poolContainers = 2_000_000 // times the effort
+	poolContainers = 20_000_000 // times the effort
 )
 
 // packing returns how to pack a user. Containers are bundled if none needs a place of its own.

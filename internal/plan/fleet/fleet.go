@@ -39,8 +39,8 @@ type Pool struct {
 	Catalogue cluster.Catalogue
 	Unlimited cluster.Catalogue // models that legal plans may have too, if pods select by model and so limit Catalogue
 	Nodes     map[string]int    // number of nodes by model
-	Now       int64          // what they cost, billionths of a dollar for an hour
-	Start     *cluster.Plan  // the pods where they are; nil if they do not fit there by the catalogue
+	Now       int64             // what they cost, billionths of a dollar for an hour
+	Start     *cluster.Plan     // the pods where they are; nil if they do not fit there by the catalogue
 	Zone      string
 	Spot      bool
 	Labels    map[string]string // by which pods select
