@@ -120,7 +120,7 @@ const (
 	gpus         = "GPUs are not planned"
 	fargate      = "Fargate has no nodes to plan"
 	windows      = "Windows"
-	notPlanned   = "a pod on it requests what the catalogue's VMs do not have"
+	notPlanned   = "a pod on it cannot be planned"
 	pinned       = "a pod may run on this node only"
 	notHonoured  = "a pod on it demands what plans do not honour: "
 )

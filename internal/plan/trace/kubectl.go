@@ -255,6 +255,7 @@ var outcomes = map[kubernetes.Outcome]Reason{kubernetes.Negative: Negative, kube
 func (t *kubectlDump) pod(raw []byte) error {
 	p, err := kubernetes.ParsePod(raw)
 	if err != nil {
+		t.rep.Bound = append(t.rep.Bound, nodeOf(raw))
 		return t.broken(err)
 	}
 	again, err := t.again(p)
@@ -281,6 +282,8 @@ func (t *kubectlDump) pod(raw []byte) error {
 		why = NoOwner
 	case why == Extended:
 		t.rep.asks.add(p)
+		fallthrough
+	case why == Negative || why == Beyond:
 		t.rep.Bound = append(t.rep.Bound, p.Origin.Node)
 	}
 	if err != nil {
@@ -299,6 +302,15 @@ func (t *kubectlDump) pod(raw []byte) error {
 	p.Name = name
 	*t.g.user(user).pod(name) = p.Pod
 	return nil
+}
+
+// nodeOf returns the node of a pod that is not valid, empty if it names none.
+func nodeOf(raw []byte) string {
+	var p struct {
+		Spec struct{ NodeName json.RawMessage }
+	}
+	_ = json.Unmarshal(raw, &p) // other fields may be wrong
+	return text(p.Spec.NodeName)
 }
 
 // owner returns the user of a pod, empty if it is unknown, and the name of the pod within the
@@ -357,6 +369,11 @@ func (t *kubectlDump) finish(users []cluster.User) []cluster.User {
 		users[i].PerVM, users[i].Limits = f.PerVM, f.Limits
 	}
 	t.rep.Remarks = append(t.rep.Remarks, t.rep.asks.remarks()...)
+	for _, why := range []Reason{Negative, Beyond} {
+		if n := t.rep.excluded[why]; n > 0 {
+			t.rep.Remarks = append(t.rep.Remarks, fmt.Sprintf("Left out: %d pods with a %s.", n, why))
+		}
+	}
 	var blind []string
 	for _, d := range f.DaemonSets {
 		if d.Request.Memory == 0 {

@@ -3,6 +3,7 @@ package trace
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -219,6 +220,22 @@ func TestKubectlOverflow(t *testing.T) {
 	_, rep, err := readText(t, listJSON(text, podJSON("web", "", "")), Options{})
 	if err != nil || rep.excluded[Beyond] != 1 || rep.Kept != 1 {
 		t.Errorf("%s, %v; want one pod beyond any machine", shortly(rep), err)
+	}
+}
+
+// The node of a pod that cannot be planned stays, and the pod is named.
+func TestKubectlNodesOfOddPods(t *testing.T) {
+	for spec, remark := range map[string]string{
+		`"containers":[{"name":"c","resources":{"requests":{"cpu":"-1"}}}]`:    "Left out: 1 pods with a negative request.",
+		`"containers":[{"name":"c","resources":{"requests":{"cpu":"1e400"}}}]`: "Left out: 1 pods with a request larger than any machine.",
+		`"containers":[{"name":"c"}],"priority":1e30`:                          "",
+		`"containers":"many"`: "",
+	} {
+		text := `{"kind":"Pod","metadata":{"name":"p","namespace":"n"},"spec":{"nodeName":"odd",` + spec + `}}`
+		_, rep, err := readText(t, listJSON(text, podJSON("web", "", "")), Options{})
+		if err != nil || !slices.Equal(rep.Bound, []string{"odd"}) || remark != "" && !slices.Contains(rep.Remarks, remark) || remark == "" && rep.Broken != 1 {
+			t.Errorf("%s: %v: nodes %q, remarks %q", spec, err, rep.Bound, rep.Remarks)
+		}
 	}
 }
 

@@ -25,7 +25,7 @@ type Report struct {
 	Remarks    []string            // sentences on what the figures assume or leave out
 	DaemonSets []cluster.DaemonSet // of a kubectl dump; User.PerVM is their sum
 	Nodes      []cluster.Node      // of a kubectl dump
-	Bound      []string            // nodes of pods that are Extended
+	Bound      []string            // nodes of pods that cannot be planned
 	Selectors  []string            // labels of nodes that pods select by
 	Rules      []cluster.Rule      // about the places of pods
 	Limits     []cluster.Limit     // of which pods of a kubectl dump take
