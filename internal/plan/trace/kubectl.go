@@ -156,22 +156,6 @@ func text(raw json.RawMessage) (s string) {
 	return s
 }
 
-// itemKind returns the kind of the items of a list that do not name theirs, as API servers send
-// them; empty: unknown.
-func itemKind(list string, raw []byte) string {
-	if kind := strings.TrimSuffix(list, "List"); kind != "" {
-		return kind
-	}
-	var shape struct {
-		Spec   struct{ Containers json.RawMessage }
-		Status struct{ Allocatable, Capacity json.RawMessage }
-	}
-	if json.Unmarshal(raw, &shape) == nil && shape.Spec.Containers == nil && (shape.Status.Allocatable != nil || shape.Status.Capacity != nil) {
-		return "Node"
-	}
-	return ""
-}
-
 // noEOF turns io.EOF, within a document, into io.ErrUnexpectedEOF.
 func noEOF(err error) error {
 	if errors.Is(err, io.EOF) {
@@ -220,7 +204,7 @@ func (t *kubectlDump) item(raw []byte, list string) error {
 	}
 	var err error
 	why := OtherKind
-	switch cmp.Or(of.Kind, itemKind(list, raw), "Pod") {
+	switch cmp.Or(of.Kind, kubernetes.ItemKind(list, raw), "Pod") {
 	case "Pod":
 		return t.pod(raw)
 	case "Node":
@@ -255,7 +239,7 @@ var outcomes = map[kubernetes.Outcome]Reason{kubernetes.Negative: Negative, kube
 func (t *kubectlDump) pod(raw []byte) error {
 	p, err := kubernetes.ParsePod(raw)
 	if err != nil {
-		t.rep.Bound = append(t.rep.Bound, nodeOf(raw))
+		t.rep.Bound = append(t.rep.Bound, kubernetes.NodeOf(raw))
 		return t.broken(err)
 	}
 	again, err := t.again(p)
@@ -302,15 +286,6 @@ func (t *kubectlDump) pod(raw []byte) error {
 	p.Name = name
 	*t.g.user(user).pod(name) = p.Pod
 	return nil
-}
-
-// nodeOf returns the node of a pod that is not valid, empty if it names none.
-func nodeOf(raw []byte) string {
-	var p struct {
-		Spec struct{ NodeName json.RawMessage }
-	}
-	_ = json.Unmarshal(raw, &p) // other fields may be wrong
-	return text(p.Spec.NodeName)
 }
 
 // owner returns the user of a pod, empty if it is unknown, and the name of the pod within the
