@@ -475,7 +475,7 @@ func TestPatternsOfManyTypes(t *testing.T) {
 	if r.Types <= fewTypes || r.Rounds == 0 || r.Rounds > fewRounds {
 		t.Fatalf("%d types of %d items each: %d rounds, want 1 to %d", r.Types, manyOfEach+1, r.Rounds, fewRounds)
 	}
-	plan, ok := r.Plan(many, bacou, false)
+	plan, ok := r.Plan(many, bacou, false, false)
 	if !ok {
 		t.Fatal("the patterns make no plan")
 	}

@@ -15,22 +15,27 @@ const (
 	mostColumns = 2000 // that are kept for the next step
 )
 
-// diveThresholds are tried in this order. A dive buys a whole VM if the linear program buys at
-// least this part of it.
-var diveThresholds = []float64{1, .75, .5}
+// diveThresholds are tried in this order, the first three unless a plan is to be thorough. A dive
+// buys a whole VM if the linear program buys at least this part of it.
+var diveThresholds = []float64{1, .75, .5, .9, .8, .7, .6, .4, .3, .2}
 
 // Plan returns a plan made of the patterns of column generation, false if there are none. It
 // buys the whole VMs of the linear program, and solves it again for the items that are left, as
 // long as there are any (diving: Sadykov et al., Primal heuristics for branch and price, INFORMS
 // Journal on Computing 31, 2019). The user, catalogue and Options.Whole must be those of Of. The
 // number of pods on a VM and cluster.Pod.Rules are kept by VMs of their own; hosts are ignored.
-func (r Result) Plan(u cluster.User, c cluster.Catalogue, whole bool) (cluster.Plan, bool) {
+// A thorough plan is the cheapest of more dives.
+func (r Result) Plan(u cluster.User, c cluster.Catalogue, whole, thorough bool) (cluster.Plan, bool) {
 	if r.relaxation == nil || len(r.LeftOut) > 0 || r.relaxation.highestPrice() == 0 {
 		return cluster.Plan{}, false
 	}
 	var best []filling
 	columns := r.fillings
-	for _, threshold := range diveThresholds {
+	thresholds := diveThresholds[:3]
+	if thorough {
+		thresholds = diveThresholds
+	}
+	for _, threshold := range thresholds {
 		bought, ok := r.relaxation.dive(&columns, threshold)
 		if ok && (best == nil || r.relaxation.cost(bought) < r.relaxation.cost(best)) {
 			best = bought

@@ -39,7 +39,7 @@ func TestStudyIsValid(t *testing.T) {
 			if whole {
 				of = pack.Unsplit(of)
 			}
-			plan, ok := bound.Of(of, c, bound.Options{Whole: whole}).Plan(of, c, whole)
+			plan, ok := bound.Of(of, c, bound.Options{Whole: whole}).Plan(of, c, whole, true)
 			if !ok {
 				continue
 			}

@@ -124,7 +124,7 @@ func closer(u cluster.User, c cluster.Catalogue, o pack.Options, limits bound.Op
 	r := bound.Of(u, c, limits)
 	starts := []cluster.Plan{found.Plan}
 	if r.Best < found.Cost && o.Host == (cluster.Resources{}) {
-		if plan, ok := r.Plan(u, c, limits.Whole); ok {
+		if plan, ok := r.Plan(u, c, limits.Whole, o.Effort > pack.DefaultEffort); ok {
 			starts = []cluster.Plan{plan, found.Plan}
 		}
 	}
