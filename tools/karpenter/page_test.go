@@ -69,7 +69,7 @@ consolidation of several nodes and of one. %s writes this page and [its table](p
 <!-- begin comparison -->
 | | above the bound, median | 95th percentile | worst | cost of all, $/h | CPU time, median | worst | pods that move |
 |---|---|---|---|---|---|---|---|
-`, len(rows), slices.MinFunc(rows, byNodes).nodes, slices.MaxFunc(rows, byNodes).nodes, nodes, pods, version(), "`make bench-plan`")
+`, len(rows), slices.MinFunc(rows, byNodes).nodes, slices.MaxFunc(rows, byNodes).nodes, nodes, pods, "`"+version()+"`", "`make bench-plan`")
 	for _, p := range planners {
 		moved := "–"
 		if p.pods != nil {
