@@ -1,4 +1,4 @@
-// Cluster prints the dump of a random cluster: cluster NODES SEED RULES, with numbers of kinds of
+// Command cluster prints the dump of a random cluster: cluster NODES SEED RULES, with numbers of kinds of
 // rules, such as 0,2, or "all".
 package main
 
