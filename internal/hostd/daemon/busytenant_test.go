@@ -25,6 +25,9 @@ var (
 	busyReport = flag.String("busy-report", "", "`FILE` for the results of TestBusyTenant")
 )
 
+// busyPause is the time between two pods of the other tenant, which is far from its own limits.
+const busyPause = 50 * time.Millisecond
+
 // withFakeVMMs is set for a daemon whose guests have VMMs in its memory, which take no time.
 const withFakeVMMs = "UNNEST_TEST_FAKE_VMMS"
 
@@ -171,6 +174,7 @@ func TestBusyTenant(t *testing.T) {
 				l.check(b.attach(t.Context(), calm, fmt.Sprint("pod", i)))
 				block = append(block, time.Since(begin))
 				l.check(calm.detach(fmt.Sprint("pod", i)))
+				time.Sleep(busyPause)
 			}
 			stop()
 			working.Wait()

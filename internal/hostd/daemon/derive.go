@@ -147,6 +147,6 @@ func (d *daemon) watchOpened(ctx context.Context, wg *sync.WaitGroup) {
 // newPolicies returns the policies of a daemon, which derive configures.
 func (d *daemon) newPolicies(owner string) *networkpolicy.Policies {
 	p := networkpolicy.New(owner, d.config.Logger)
-	p.Nodes, p.NodeNames = d.guestAddresses, d.nodeNames
+	p.Nodes, p.NodeNames, p.Turns = d.guestAddresses, d.nodeNames, d.host.Turns
 	return p
 }

@@ -43,7 +43,9 @@ func (g *Guest) adoptPort(key attachment.Key, r attachment.Record, port, mac str
 		g.log.Error("take over addresses", "container", key.Owner, "interface", key.Name, "error", err)
 		r.Addresses = nil
 	}
-	return g.host.Ports.Correct(port, mac, r, alias, g.Tenant.Multicasts())
+	turn := g.turn()
+	defer turn.Done()
+	return g.host.Ports.Correct(turn, port, mac, r, alias, g.Tenant.Multicasts())
 }
 
 // releaseEnded releases what was kept for attachments that have ended without a daemon. It

@@ -9,6 +9,7 @@ import (
 	"unnest/internal/hostd/record"
 	"unnest/internal/hostd/segments"
 	"unnest/internal/hostd/shares"
+	"unnest/internal/hostd/turns"
 	"unnest/internal/vmm"
 )
 
@@ -19,6 +20,7 @@ type Host struct {
 	Metrics  *metrics.Metrics
 	Panics   *contain.Panics
 	Ports    *ports.Ports
+	Turns    *turns.Turns // with which the tenants change ports
 	Own      *ports.OwnNICs
 	Segments *segments.Registry
 	Shares   *shares.Registry

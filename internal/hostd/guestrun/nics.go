@@ -10,6 +10,7 @@ import (
 	"unnest/internal/hostd/attachment"
 	"unnest/internal/hostd/hotplug"
 	"unnest/internal/hostd/segments"
+	"unnest/internal/hostd/turns"
 	"unnest/internal/netdev/link"
 	"unnest/internal/vmm"
 )
@@ -171,6 +172,9 @@ func (g *Guest) deleteDevice(ctx context.Context, a hotplug.DeviceDel) hotplug.E
 	return hotplug.UnplugRefused{Device: a.ID, Err: err}
 }
 
+// turn waits until the guest's tenant may change the host's network.
+func (g *Guest) turn() *turns.Turn { return g.host.Turns.Take(g.Tenant.Name) }
+
 // connect gives a NIC to its pod.
 func (n *nics) connect(a hotplug.Connect) error {
 	switch a.Key.Kind {
@@ -192,7 +196,9 @@ func (n *nics) connectNIC(a hotplug.Attachment, r attachment.Record) error {
 	if err := n.Tenant.Hold(n.owner(a.Key), r); err != nil {
 		return err
 	}
-	return n.host.Ports.Connect(a.TAP, a.MAC, r, attachment.Alias(a.Key, r), n.Tenant.Multicasts())
+	turn := n.turn()
+	defer turn.Done()
+	return n.host.Ports.Connect(turn, a.TAP, a.MAC, r, attachment.Alias(a.Key, r), n.Tenant.Multicasts())
 }
 
 // disconnect takes a NIC away from its pod, but not from the guest.
@@ -204,7 +210,9 @@ func (n *nics) disconnect(a hotplug.Disconnect) error {
 	if endpoint, err := n.host.Segments.Disconnect(a.TAP); endpoint {
 		return err
 	}
-	return n.host.Ports.Disconnect(a.TAP, a.MAC)
+	turn := n.turn()
+	defer turn.Done()
+	return n.host.Ports.Disconnect(turn, a.TAP, a.MAC)
 }
 
 // cutTAP takes the host's end of a NIC that is still there off the network: its TAP, or an
@@ -213,7 +221,9 @@ func (n *nics) cutTAP(name string) error {
 	if endpoint, err := n.host.Segments.ClosePort(name); endpoint {
 		return err
 	}
-	_, err := n.host.Ports.Cut(name)
+	turn := n.turn()
+	defer turn.Done()
+	_, err := n.host.Ports.Cut(turn, name)
 	return err
 }
 
@@ -222,7 +232,9 @@ func (n *nics) deleteTAP(name string) error {
 	if endpoint, err := n.host.Segments.ClosePort(name); endpoint {
 		return err
 	}
-	return n.host.Ports.Delete(name)
+	turn := n.turn()
+	defer turn.Done()
+	return n.host.Ports.Delete(turn, name)
 }
 
 // release takes back what was reserved for an attachment.

@@ -67,9 +67,12 @@ func (n *nics) addTAP(a hotplug.AddTAP) (err error) {
 		n.plug.tap, err = n.host.Segments.Open(n.Record.Name, a.Key, a.TAP)
 		return err
 	}
+	turn := n.turn()
+	defer turn.Done()
 	if err := n.host.Ports.Guard(a.TAP, a.MAC(n.Record.MACPrefix()), nil, false, 0); err != nil {
 		return err
 	}
+	turn.Yield()
 	d := tap.Device{Name: a.TAP, MTU: n.Tenant.Now().MTU, Alias: attachment.WarmAlias, Persistent: n.vmm.PersistentTAPs()}
 	if n.plug.tap, err = tap.Open(d); err != nil {
 		return errors.Join(err, n.host.Ports.Unguard(a.TAP))

@@ -73,7 +73,12 @@ func (t *trunk) add(key attachment.Key, r attachment.Record) (*hostdpb.NIC, erro
 		}
 		t.last = v.id
 	}
-	if err := t.host.Ports.Connect(v.port, t.mac(v.id), r, attachment.Alias(key, r), t.Tenant.Multicasts()); err != nil {
+	err := func() error {
+		turn := t.turn()
+		defer turn.Done()
+		return t.host.Ports.Connect(turn, v.port, t.mac(v.id), r, attachment.Alias(key, r), t.Tenant.Multicasts())
+	}()
+	if err != nil {
 		return nil, errors.Join(err, t.delete(v))
 	}
 	t.ports[key] = v
@@ -118,7 +123,9 @@ func (t *trunk) delete(v vlanPort) error {
 			return err
 		}
 	}
-	return t.host.Ports.Delete(v.port)
+	turn := t.turn()
+	defer turn.Done()
+	return t.host.Ports.Delete(turn, v.port)
 }
 
 // adopt takes over the trunk NIC of an earlier daemon, with its VLANs. A VLAN without

@@ -41,7 +41,9 @@ func (p *Policies) replace(session *Session, pods map[string]podRules) (c Commit
 	if err != nil {
 		return c, err
 	}
-	release, err := table.Prepare(wanted...) // without the lock: other tenants do not wait
+	turn := p.Turns.Take(session.Tenant)
+	defer turn.Done()
+	release, err := table.Prepare(turn.Yield, wanted...) // without the lock: other tenants do not wait
 	defer func() {
 		if err := release(); err != nil {
 			p.log.Error("delete sets of the packet filter that no port uses", "error", err)

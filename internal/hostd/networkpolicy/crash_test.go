@@ -105,7 +105,7 @@ func (h *crashHost) crashes(f func()) (crashed bool) {
 // crashFilter is the packet filter of a crashHost.
 type crashFilter struct{ *crashHost }
 
-func (f crashFilter) Prepare(...isolation.Port) (func() error, error) {
+func (f crashFilter) Prepare(func(), ...isolation.Port) (func() error, error) {
 	return func() error { return nil }, nil
 }
 func (f crashFilter) Watch(context.Context, func(nft.Generation, error)) error { return nil }

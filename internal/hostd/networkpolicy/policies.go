@@ -16,6 +16,7 @@ import (
 	"unnest/internal/hostd/attachment"
 	"unnest/internal/hostd/statefile"
 	"unnest/internal/hostd/status"
+	"unnest/internal/hostd/turns"
 	"unnest/internal/netdev/isolation"
 	"unnest/internal/netdev/nft"
 )
@@ -38,6 +39,8 @@ type Policies struct {
 	spoken  map[string]map[netip.Addr]string // service addresses, with their pods' ports, by the TAP of a guest's own NIC
 	inForce map[string][]isolation.Port      // by tenant
 
+	// Turns has tenants put their policies into force one at a time.
+	Turns *turns.Turns
 	// Nodes returns the addresses of a tenant's guests. Nil: none are known.
 	Nodes func(tenant string) []netip.Addr
 	// NodeNames returns a function that returns the node of the guest that has a port, "" if no guest has
@@ -55,7 +58,7 @@ type disk struct {
 
 // Filter is the packet filter.
 type Filter interface {
-	Prepare(ports ...isolation.Port) (release func() error, err error)
+	Prepare(between func(), ports ...isolation.Port) (release func() error, err error)
 	Set(ports ...isolation.Port) error
 	Remove(ports ...isolation.Port) error
 	Watch(ctx context.Context, restored func(by nft.Generation, err error)) error

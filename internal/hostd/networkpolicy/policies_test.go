@@ -64,7 +64,7 @@ func (k *kernel) Set(ports ...isolation.Port) error {
 	return nil
 }
 
-func (k *kernel) Prepare(...isolation.Port) (func() error, error) {
+func (k *kernel) Prepare(func(), ...isolation.Port) (func() error, error) {
 	return func() error { return nil }, nil
 }
 
@@ -366,7 +366,7 @@ type preparing struct {
 	meanwhile func()
 }
 
-func (p preparing) Prepare(...isolation.Port) (func() error, error) {
+func (p preparing) Prepare(func(), ...isolation.Port) (func() error, error) {
 	p.meanwhile()
 	return func() error { return nil }, nil
 }

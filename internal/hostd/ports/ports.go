@@ -15,6 +15,7 @@ import (
 
 	"unnest/internal/hostd/attachment"
 	"unnest/internal/hostd/networkpolicy"
+	"unnest/internal/hostd/turns"
 	"unnest/internal/netdev/antispoof"
 	"unnest/internal/netdev/bridge"
 	"unnest/internal/netdev/link"
@@ -133,57 +134,57 @@ func (p *Ports) Guarded() (map[string]bool, error) {
 	return names, err
 }
 
-// Connect connects a port as a record says. When a step fails, the port is disconnected.
-func (p *Ports) Connect(port, mac string, r attachment.Record, alias string, multicasts int) error {
-	if err := p.Correct(port, mac, r, alias, multicasts); err != nil {
-		return errors.Join(err, p.Disconnect(port, mac))
+// Connect connects a port as a record says. When a step fails, the port is disconnected. It yields the turn between its steps.
+func (p *Ports) Connect(turn *turns.Turn, port, mac string, r attachment.Record, alias string, multicasts int) error {
+	if err := p.Correct(turn, port, mac, r, alias, multicasts); err != nil {
+		return errors.Join(err, p.Disconnect(turn, port, mac))
 	}
 	return nil
 }
 
 // Correct does what connect does, but after an error leaves what it has not corrected as
 // it was. It writes the alias last: a port whose alias names no attachment belongs to none.
-func (p *Ports) Correct(port, mac string, r attachment.Record, alias string, multicasts int) (err error) {
+func (p *Ports) Correct(turn *turns.Turn, port, mac string, r attachment.Record, alias string, multicasts int) (err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("connect %s: %w", port, err)
 		}
 	}()
-	if err := p.Guard(port, mac, r.Addrs(), r.DHCP, multicasts); err != nil {
-		return err
-	}
-	if err := ratelimit.Set(port, ratelimit.Limits(r.Bandwidth)); err != nil {
-		return err
-	}
 	hw, err := net.ParseMAC(mac)
 	if err != nil {
 		return err
 	}
-	if err := p.Policies.Connect(port, r); err != nil {
-		return err
+	for i, step := range []func() error{
+		func() error { return p.Guard(port, mac, r.Addrs(), r.DHCP, multicasts) },
+		func() error { return ratelimit.Set(port, ratelimit.Limits(r.Bandwidth)) },
+		func() error { return p.Policies.Connect(port, r) },
+		func() error { return p.setServices(port, r.Services) },
+		func() error { return p.checksums.attach(port) },
+		func() error { return bridge.Join(port, r.Bridge, hw) },
+		func() error { return link.SetUp(port) },
+		func() error { return link.SetAlias(port, alias) },
+	} {
+		if i > 0 {
+			turn.Yield()
+		}
+		if err := step(); err != nil {
+			return err
+		}
 	}
-	if err := p.setServices(port, r.Services); err != nil {
-		return err
-	}
-	if err := p.checksums.attach(port); err != nil {
-		return err
-	}
-	if err := bridge.Join(port, r.Bridge, hw); err != nil {
-		return err
-	}
-	if err := link.SetUp(port); err != nil {
-		return err
-	}
-	return link.SetAlias(port, alias)
+	return nil
 }
 
 // Disconnect takes a port away from its attachment and marks it as warm. It does as much
-// as it can.
-func (p *Ports) Disconnect(port, mac string) error {
+// as it can, and yields the turn between its steps.
+func (p *Ports) Disconnect(turn *turns.Turn, port, mac string) error {
 	if _, err := link.Find(port); link.IsGone(err) {
 		return nil
 	}
-	return errors.Join(bridge.Leave(port), link.SetAlias(port, attachment.WarmAlias), p.setServices(port, nil), p.Policies.Disconnect(port), ratelimit.Clear(port), p.Guard(port, mac, nil, false, 0))
+	err := errors.Join(bridge.Leave(port), link.SetAlias(port, attachment.WarmAlias), p.setServices(port, nil))
+	turn.Yield()
+	err = errors.Join(err, p.Policies.Disconnect(port), ratelimit.Clear(port))
+	turn.Yield()
+	return errors.Join(err, p.Guard(port, mac, nil, false, 0))
 }
 
 // CheckLink returns an error unless a port is up and on its bridge.

@@ -91,7 +91,7 @@ func TestConnectedPort(t *testing.T) {
 		}
 		t.Cleanup(func() { f.Close() })
 		for range 2 {
-			if err := h.Connect(port, mac, attachment.Record{Bridge: "br0", MTU: 1400}, "alias", 0); err != nil {
+			if err := h.Connect(nil, port, mac, attachment.Record{Bridge: "br0", MTU: 1400}, "alias", 0); err != nil {
 				return err
 			}
 			link, err := netlink.LinkByName(port)
@@ -106,10 +106,10 @@ func TestConnectedPort(t *testing.T) {
 			if err != nil || !slices.ContainsFunc(entries, func(n netlink.Neigh) bool { return n.HardwareAddr.String() == mac && n.MasterIndex != 0 }) {
 				t.Errorf("the bridge knows %v, %v", entries, err)
 			}
-			if err := h.Disconnect(port, mac); err != nil {
+			if err := h.Disconnect(nil, port, mac); err != nil {
 				return err
 			}
 		}
-		return h.Delete(port)
+		return h.Delete(nil, port)
 	})
 }

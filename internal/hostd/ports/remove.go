@@ -7,36 +7,40 @@ import (
 	"strings"
 
 	"unnest/internal/hostd/attachment"
+	"unnest/internal/hostd/turns"
 	"unnest/internal/netdev/link"
 	"unnest/internal/netdev/ratelimit"
 	"unnest/internal/netdev/tap"
 )
 
 // Delete deletes a port, with its limits and its guard. A port that does not exist is not an
-// error. No VMM may use it: see tap.Remove.
-func (p *Ports) Delete(name string) error {
-	return errors.Join(link.Delete(name), p.forget(name))
+// error. No VMM may use it: see tap.Remove. It yields the turn between its steps.
+func (p *Ports) Delete(turn *turns.Turn, name string) error {
+	err := link.Delete(name)
+	turn.Yield()
+	return errors.Join(err, p.forget(turn, name))
 }
 
 // Cut takes a TAP off the network, with its limits and its guard, and deletes it unless a VMM
-// has it: then it stays, marked as ended.
-func (p *Ports) Cut(name string) (left bool, err error) {
+// has it: then it stays, marked as ended. It yields the turn between its steps.
+func (p *Ports) Cut(turn *turns.Turn, name string) (left bool, err error) {
 	left, err = tap.Remove(name)
 	if left && err == nil {
 		if err = link.SetAlias(name, attachment.EndedAlias); link.IsGone(err) { // closed meanwhile
 			left, err = false, nil
 		}
 	}
-	return left, errors.Join(err, p.forget(name))
+	turn.Yield()
+	return left, errors.Join(err, p.forget(turn, name))
 }
 
 // Retire deletes a port, or cuts it if a VMM has it. Then it leaves the name to others.
 func (p *Ports) Retire(name string) error {
 	l, _ := link.Find(name) // if there is none, its rules are left
 	if !l.TAP {
-		return p.Delete(name)
+		return p.Delete(nil, name)
 	}
-	left, err := p.Cut(name)
+	left, err := p.Cut(nil, name)
 	if left && err == nil {
 		err = tap.Retire(name)
 	}
@@ -44,8 +48,12 @@ func (p *Ports) Retire(name string) error {
 }
 
 // forget removes what a port leaves behind.
-func (p *Ports) forget(name string) error {
-	return errors.Join(ratelimit.Clear(name), p.setServices(name, nil), p.Policies.Disconnect(name), p.Unguard(name))
+func (p *Ports) forget(turn *turns.Turn, name string) error {
+	err := errors.Join(ratelimit.Clear(name), p.setServices(name, nil))
+	turn.Yield()
+	err = errors.Join(err, p.Policies.Disconnect(name))
+	turn.Yield()
+	return errors.Join(err, p.Unguard(name))
 }
 
 // RetirePrefixed retires the ports of a guest that is gone, or whose VMM is not ours any more.

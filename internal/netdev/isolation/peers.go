@@ -90,8 +90,8 @@ func (t *Table) addSet(c *nftables.Conn, name string, peers []iprange.Range) err
 const prepared = 2000
 
 // Prepare makes the large sets of peers that ports need, before Set, in small transactions
-// between which other changes pass. Until release, which deletes those that no port uses, they stay.
-func (t *Table) Prepare(ports ...Port) (release func() error, err error) {
+// between which it calls between, and other changes pass. Until release, which deletes those that no port uses, they stay.
+func (t *Table) Prepare(between func(), ports ...Port) (release func() error, err error) {
 	var names []string
 	release = func() error {
 		t.mu.Lock()
@@ -111,7 +111,7 @@ func (t *Table) Prepare(ports ...Port) (release func() error, err error) {
 				continue
 			}
 			names = append(names, name)
-			if err := t.prepare(name, peers); err != nil {
+			if err := t.prepare(between, name, peers); err != nil {
 				return release, fmt.Errorf("set packet filter %s: %w", table.Name, err)
 			}
 		}
@@ -119,10 +119,11 @@ func (t *Table) Prepare(ports ...Port) (release func() error, err error) {
 	return release, nil
 }
 
-func (t *Table) prepare(name string, peers []iprange.Range) error {
+func (t *Table) prepare(between func(), name string, peers []iprange.Range) error {
 	var set *nftables.Set
 	left := len(peers)
 	for chunk := range slices.Chunk(peers, prepared) {
+		between()
 		done, err := func() (done bool, err error) {
 			t.mu.Lock()
 			defer t.mu.Unlock()

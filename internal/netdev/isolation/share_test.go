@@ -34,7 +34,7 @@ func TestAttackFullShare(t *testing.T) {
 		done := make(chan error, 1)
 		go func() {
 			var err error
-			release, err = n.table.Prepare(large)
+			release, err = n.table.Prepare(func() {}, large)
 			done <- err
 		}()
 		others := 0
@@ -57,7 +57,7 @@ func TestAttackFullShare(t *testing.T) {
 		n.connects("large", 3, 1, "tcp", 80, false)
 		n.check(n.table.Remove(large))
 		n.connects("removed", 3, 1, "tcp", 80, true)
-		release, err := n.table.Prepare(large)
+		release, err := n.table.Prepare(func() {}, large)
 		n.check(err)
 		n.check(release())
 		if left := n.nft("", "list", "sets", "bridge"); strings.Contains(left, "set peers") {
@@ -94,14 +94,14 @@ func TestAttackPreparedInPart(t *testing.T) {
 				}))
 			},
 			"restored": func() {
-				release, err := n.table.Prepare(port)
+				release, err := n.table.Prepare(func() {}, port)
 				n.check(err)
 				n.nft("", "flush", "ruleset")
 				n.check(n.table.Set(Port{Interface: "p2", Link: link, Ingress: none})) // makes the table again
 				n.check(release())
 			},
 			"whole": func() {
-				_, err := n.table.Prepare(port)
+				_, err := n.table.Prepare(func() {}, port)
 				n.check(err)
 			},
 		} {

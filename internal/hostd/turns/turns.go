@@ -1,0 +1,122 @@
+// Package turns has the tenants change the host's network one at a time, the one first that has needed the least time of
+// late. The kernel makes such changes one at a time as well, behind the locks of rtnetlink and nftables, but in the order
+// in which they come: a tenant that asks for many would have the others wait behind each.
+//
+// What is changed does not belong here.
+package turns
+
+import (
+	"math"
+	"slices"
+	"sync"
+	"time"
+)
+
+// memory is the time after which what a tenant has needed counts for 1/e.
+const memory = 2 * time.Second
+
+// Turns is the order of the tenants. The zero value is ready; nil has nobody wait.
+type Turns struct {
+	mu      sync.Mutex
+	holder  *Turn
+	waiting map[string][]*Turn // by tenant, the first one at the front
+	used    map[string]need
+}
+
+// need is how long a tenant has had turns, as it counted at a time.
+type need struct {
+	time time.Duration
+	at   time.Time
+}
+
+func (n need) now(now time.Time) time.Duration {
+	return time.Duration(float64(n.time) * math.Exp(-now.Sub(n.at).Seconds()/memory.Seconds()))
+}
+
+// Turn is a tenant's right to change the host's network. nil is a turn of nil Turns.
+type Turn struct {
+	turns   *Turns
+	tenant  string
+	begin   time.Time
+	granted chan struct{}
+}
+
+// Take waits for a turn of a tenant, which ends with Done. Whoever waits for it must hold no lock that another tenant needs.
+func (t *Turns) Take(tenant string) *Turn {
+	if t == nil {
+		return nil
+	}
+	turn := &Turn{turns: t, tenant: tenant}
+	turn.wait(func() { t.waiting[tenant] = append(t.waiting[tenant], turn) })
+	return turn
+}
+
+// Yield lets tenants go first that have had less time than this one. Call it between two steps, under the
+// conditions of Take.
+func (t *Turn) Yield() {
+	if t == nil {
+		return
+	}
+	t.wait(func() {
+		t.turns.charge(t)
+		t.turns.waiting[t.tenant] = slices.Insert(t.turns.waiting[t.tenant], 0, t) // before the tenant's own next turn
+	})
+}
+
+// Done ends the turn.
+func (t *Turn) Done() {
+	if t == nil {
+		return
+	}
+	t.turns.mu.Lock()
+	defer t.turns.mu.Unlock()
+	t.turns.charge(t)
+	t.turns.next()
+}
+
+// wait returns when it is this turn's turn, after it was queued.
+func (t *Turn) wait(queue func()) {
+	<-t.queue(queue)
+}
+
+func (t *Turn) queue(queue func()) <-chan struct{} {
+	t.turns.mu.Lock()
+	defer t.turns.mu.Unlock()
+	if t.turns.waiting == nil {
+		t.turns.waiting, t.turns.used = map[string][]*Turn{}, map[string]need{}
+	}
+	t.granted = make(chan struct{})
+	queue()
+	if t.turns.holder == nil {
+		t.turns.next()
+	}
+	return t.granted
+}
+
+// charge ends the time of the turn that is under way.
+func (t *Turns) charge(turn *Turn) {
+	now := time.Now()
+	t.used[turn.tenant] = need{t.used[turn.tenant].now(now) + now.Sub(turn.begin), now}
+	t.holder = nil
+}
+
+// next gives the turn to the tenant that waits and has had the least time.
+func (t *Turns) next() {
+	now := time.Now()
+	least, tenant := time.Duration(math.MaxInt64), ""
+	for name := range t.waiting {
+		if used := t.used[name].now(now); used < least || used == least && name < tenant {
+			least, tenant = used, name
+		}
+	}
+	all := t.waiting[tenant]
+	if len(all) == 0 {
+		return
+	}
+	if t.waiting[tenant] = all[1:]; len(all) == 1 {
+		delete(t.waiting, tenant)
+	}
+	t.holder = all[0]
+	t.holder.begin = now
+	close(t.holder.granted)
+}

@@ -1,0 +1,78 @@
+package turns
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A tenant that has had less time has its turn at the next step of the other, and keeps it until it is done. A tenant's
+// own turns do not pass each other.
+func TestTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var turns Turns
+		var said []string
+		work := func(tenant, name string, steps int) {
+			turn := turns.Take(tenant)
+			defer turn.Done()
+			for i := range steps {
+				if i > 0 {
+					turn.Yield()
+				}
+				said = append(said, name)
+				time.Sleep(time.Millisecond)
+			}
+		}
+		work("busy", "", 10)
+		go work("busy", "a", 4)
+		synctest.Wait()
+		go work("busy", "b", 2)
+		synctest.Wait()
+		go work("calm", "c", 3)
+		synctest.Wait()
+		time.Sleep(time.Second)
+		if got := strings.Join(said, ""); got != "acccaaabb" {
+			t.Errorf("got steps in the order %s, want acccaaabb", got)
+		}
+	})
+}
+
+// What a tenant has had long ago does not count, and two that need as much have half of the time each.
+func TestShares(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var turns Turns
+		steps := map[string]int{}
+		loop := func(tenant string, until time.Duration) {
+			for begin := time.Now(); time.Since(begin) < until; {
+				turn := turns.Take(tenant)
+				time.Sleep(time.Millisecond)
+				steps[tenant]++
+				turn.Done()
+			}
+		}
+		loop("busy", 10*time.Second)
+		time.Sleep(10 * memory)
+		clear(steps)
+		for range 4 {
+			go loop("busy", 10*time.Second)
+		}
+		loop("other", 10*time.Second)
+		if a, b := steps["busy"], steps["other"]; max(a, b) > min(a, b)*11/10 {
+			t.Errorf("%d and %d steps, want as many", a, b)
+		}
+		time.Sleep(time.Minute)
+		if n := turns.used["busy"].now(time.Now()); n > time.Millisecond {
+			t.Errorf("after a minute %v count, want none", n)
+		}
+	})
+}
+
+// nil Turns have nobody wait.
+func TestNil(t *testing.T) {
+	var none *Turns
+	a, b := none.Take("a"), none.Take("b")
+	a.Yield()
+	b.Done()
+	a.Done()
+}
