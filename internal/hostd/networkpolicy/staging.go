@@ -62,7 +62,8 @@ func (s *Staging) Add(r *hostdpb.ApplyRequest) error {
 			if !s.changed[name] {
 				return grpcstatus.Errorf(codes.InvalidArgument, "more of pod %q: name the pod first", name)
 			}
-			pod = s.pods[name].with(pod)
+			s.extend(s.pods[name], pod)
+			continue
 		}
 		s.shared.share(pod)
 		s.count(pod, 1)
@@ -86,15 +87,23 @@ func (p podRules) rules() (all []isolation.Rule) {
 	return all
 }
 
-// with returns p with further rules.
-func (p podRules) with(more podRules) podRules {
-	join := func(a, b *isolation.Direction) *isolation.Direction {
-		if a == nil || b == nil {
-			return a
-		}
-		return &isolation.Direction{Allow: append(a.Allow[:len(a.Allow):len(a.Allow)], b.Allow...)}
+// extend gives a pod, whose rules nobody else has yet, further ones. It does not look at those that the pod has: a pod
+// may come in any number of requests.
+func (s *Staging) extend(p, more podRules) {
+	if p.Ingress == nil {
+		more.Ingress = nil // the pod is not isolated
 	}
-	return podRules{UID: p.UID, Node: p.Node, Addresses: p.Addresses, Ingress: join(p.Ingress, more.Ingress), Egress: join(p.Egress, more.Egress)}
+	if p.Egress == nil {
+		more.Egress = nil
+	}
+	s.shared.share(more)
+	s.count(more, 1)
+	if more.Ingress != nil {
+		p.Ingress.Allow = append(p.Ingress.Allow, more.Ingress.Allow...)
+	}
+	if more.Egress != nil {
+		p.Egress.Allow = append(p.Egress.Allow, more.Egress.Allow...)
+	}
 }
 
 func parsePod(m *hostdpb.PodPolicy) (name string, p podRules, err error) {

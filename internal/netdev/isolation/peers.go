@@ -3,6 +3,7 @@ package isolation
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/google/nftables"
@@ -87,16 +88,45 @@ func (t *Table) addSet(c *nftables.Conn, name string, peers []iprange.Range) err
 }
 
 // prepared is the number of ranges in a transaction of Prepare.
-const prepared = 2000
+const prepared = 500
 
-// Prepare makes the large sets of peers that ports need, before Set, in small transactions
+// piece is a part of a set of peers.
+type piece struct {
+	name        string
+	peers       []iprange.Range // of the whole set
+	part        []iprange.Range
+	first, last bool
+}
+
+// Prepare makes the sets of peers that ports need, if they are many or large, before Set, in small transactions
 // between which it calls between, and other changes pass. Until release, which deletes those that no port uses, they stay.
 func (t *Table) Prepare(between func(), ports ...Port) (release func() error, err error) {
-	var names []string
+	sets, ranges := map[string][]iprange.Range{}, 0
+	for _, p := range ports {
+		maps.Copy(sets, p.peerSets())
+	}
+	t.dropKnown(sets)
+	var pieces []piece
+	for name, peers := range sets {
+		ranges += len(peers)
+		all := slices.Collect(slices.Chunk(peers, prepared))
+		for i, part := range all {
+			pieces = append(pieces, piece{name, peers, part, i == 0, i == len(all)-1})
+		}
+	}
+	if ranges <= prepared {
+		return func() error { return nil }, nil
+	}
+	begun := map[string]*nftables.Set{}
 	release = func() error {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		unused := slices.DeleteFunc(names, func(name string) bool { return t.peers[name] == nil || t.users[name] > 0 })
+		var unused []string
+		for name := range begun {
+			if t.peers[name] != nil && t.users[name] == 0 {
+				unused = append(unused, name)
+			}
+		}
 		if len(unused) == 0 {
 			return nil
 		}
@@ -105,51 +135,53 @@ func (t *Table) Prepare(between func(), ports ...Port) (release func() error, er
 			return nil
 		})
 	}
-	for _, p := range ports {
-		for name, peers := range p.peerSets() {
-			if len(peers) <= prepared {
-				continue
-			}
-			names = append(names, name)
-			if err := t.prepare(between, name, peers); err != nil {
-				return release, fmt.Errorf("set packet filter %s: %w", table.Name, err)
-			}
+	for len(pieces) > 0 {
+		n, size := 0, 0
+		for n < len(pieces) && (n == 0 || size+len(pieces[n].part) <= prepared) {
+			size += len(pieces[n].part)
+			n++
 		}
+		between()
+		if err := t.add(begun, pieces[:n]); err != nil {
+			return release, fmt.Errorf("set packet filter %s: %w", table.Name, err)
+		}
+		pieces = pieces[n:]
 	}
 	return release, nil
 }
 
-func (t *Table) prepare(between func(), name string, peers []iprange.Range) error {
-	var set *nftables.Set
-	left := len(peers)
-	for chunk := range slices.Chunk(peers, prepared) {
-		between()
-		done, err := func() (done bool, err error) {
-			t.mu.Lock()
-			defer t.mu.Unlock()
-			if t.peers[name] != set || set != nil && !t.partial[name] {
-				return true, nil // the set is there, a port has needed all of it, or the table was rebuilt
-			}
-			err = t.transact(func(c *nftables.Conn) error {
-				if set == nil {
-					if err := t.addSet(c, name, peers); err != nil {
-						return err
-					}
-					set = t.peers[name]
-					t.partial[name] = true
-				}
-				return nft.Change(c.SetAddElements, set, intervals(chunk))
-			})
-			if left -= len(chunk); left == 0 {
-				delete(t.partial, name)
-			}
-			return false, err
-		}()
-		if done || err != nil {
-			return err
+// dropKnown drops the sets that the kernel has as a whole.
+func (t *Table) dropKnown(sets map[string][]iprange.Range) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for name := range sets {
+		if t.peers[name] != nil && !t.partial[name] {
+			delete(sets, name)
 		}
 	}
-	return nil
+}
+
+// add adds pieces of sets, as far as they are begun by this caller and nobody else has added or removed them meanwhile.
+func (t *Table) add(begun map[string]*nftables.Set, pieces []piece) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.transact(func(c *nftables.Conn) error {
+		var errs []error
+		for _, p := range pieces {
+			if p.first && t.peers[p.name] == nil {
+				errs = append(errs, t.addSet(c, p.name, p.peers))
+				begun[p.name], t.partial[p.name] = t.peers[p.name], true
+			}
+			if t.peers[p.name] == nil || t.peers[p.name] != begun[p.name] || !t.partial[p.name] {
+				continue // the set is there, a port has needed all of it, or the table was rebuilt
+			}
+			errs = append(errs, nft.Change(c.SetAddElements, t.peers[p.name], intervals(p.part)))
+			if p.last {
+				delete(t.partial, p.name)
+			}
+		}
+		return errors.Join(errs...)
+	})
 }
 
 // transact changes the table, or, if that fails, makes it again as it should be.

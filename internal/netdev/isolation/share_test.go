@@ -78,7 +78,7 @@ func TestAttackPreparedInPart(t *testing.T) {
 		n.open(Port{Interface: "p1", Link: link, Ingress: none})
 		all := pod(2)
 		for i := range 2 * prepared {
-			a := netip.AddrFrom4([4]byte{9, 0, byte(i / 250), byte(i % 250)})
+			a := netip.AddrFrom4([4]byte{9, 0, byte(i / 100), byte(2 * (i % 100))})
 			all = append(all, iprange.Range{First: a, Last: a})
 		}
 		all = iprange.Union(all)
