@@ -39,9 +39,10 @@ type arrival struct {
 
 type arrivalKey struct{}
 
-// arrive is called for each request when its headers have come.
+// arrive is called for each request when its headers have come, before more of its connection is read.
 func (h *Handler) arrive(ctx context.Context, _ *tap.Info) (context.Context, error) {
 	who := callerName(ctx)
+	h.hold(ctx, who)
 	ctx, end := context.WithCancel(ctx)
 	a := &arrival{end: end, timer: time.AfterFunc(messageTime, end)}
 	a.whole = sync.OnceFunc(func() { h.arrivals.remove(who, a) })

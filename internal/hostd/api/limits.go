@@ -1,15 +1,47 @@
 package api
 
 import (
+	"context"
 	"sync"
+	"time"
 
 	"golang.org/x/time/rate"
 )
 
+// maxWait bounds how long a request above its guest's rate waits before it is read.
+const maxWait = time.Second
+
 // budgets bound how often each guest may do something. The zero value is ready.
 type budgets struct {
-	mu     sync.Mutex
-	limits map[string]*rate.Limiter
+	mu      sync.Mutex
+	limits  map[string]*rate.Limiter
+	waiting map[string]int // requests
+}
+
+// wait counts a request of a guest that has to wait until the guest may do it once more, behind those that wait
+// already. It returns 0 if none has to.
+func (b *budgets) wait(guest string) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	l := b.limits[guest]
+	if l == nil || l.Limit() <= 0 || l.Tokens() >= 1 {
+		return 0
+	}
+	wait := (float64(b.waiting[guest]) + 1 - l.Tokens()) / float64(l.Limit())
+	if b.waiting == nil {
+		b.waiting = map[string]int{}
+	}
+	b.waiting[guest]++
+	return min(maxWait, time.Duration(wait*float64(time.Second)))
+}
+
+// waited ends a wait.
+func (b *budgets) waited(guest string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.waiting[guest]--; b.waiting[guest] == 0 {
+		delete(b.waiting, guest)
+	}
 }
 
 // allow reports whether a guest may do it once more now.
@@ -38,6 +70,21 @@ func (b *budgets) reset() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.limits = nil
+}
+
+// hold keeps a request of a guest above its rate back, and with it what comes after it on its connection: to refuse it at
+// once would have the guest ask again at once, and the daemon do nothing else.
+func (h *Handler) hold(ctx context.Context, guest string) {
+	wait := h.rates.wait(guest)
+	if wait == 0 {
+		return
+	}
+	defer h.rates.waited(guest)
+	select {
+	case <-time.After(wait):
+	case <-ctx.Done():
+	case <-h.serving.Done():
+	}
 }
 
 // allow reports whether a guest may make one more request now.

@@ -94,6 +94,15 @@ func (h *Handler) apply(stream applyStream, s *networkpolicy.Session, staged *ne
 	if !r.GetCommit() {
 		return nil
 	}
+	select { // the client's messages wait meanwhile
+	case <-time.After(h.Host.Ports.Policies.Rest(s.Tenant)):
+	case <-s.Superseded:
+		return networkpolicy.ErrSuperseded
+	case <-stream.Context().Done():
+		return stream.Context().Err()
+	case <-h.serving.Done():
+		return grpcstatus.Error(codes.Unavailable, guestrun.ErrStopping.Error())
+	}
 	begin := time.Now()
 	committed, err := h.Host.Ports.Policies.Commit(s, staged)
 	if err != nil {

@@ -3,6 +3,7 @@ package networkpolicy
 import (
 	"errors"
 	"maps"
+	"time"
 
 	"unnest/internal/netdev/isolation"
 )
@@ -42,7 +43,7 @@ func (p *Policies) replace(session *Session, pods map[string]podRules) (c Commit
 		return c, err
 	}
 	turn := p.Turns.Take(session.Tenant)
-	defer turn.Done()
+	defer func() { p.rest(session.Tenant, turn.Done()) }()
 	release, err := table.Prepare(turn.Yield, wanted...) // without the lock: other tenants do not wait
 	defer func() {
 		if err := release(); err != nil {
@@ -79,6 +80,31 @@ func (p *Policies) replace(session *Session, pods map[string]podRules) (c Commit
 		return Committed{}, errors.Join(err, p.apply(t))
 	}
 	return c, nil
+}
+
+// After a commit a client rests for so many times as long as that has held up other tenants, but at most for maxRest: its
+// commits take a tenth of the time in which the host's network can change.
+const (
+	restFactor = 9
+	maxRest    = 2 * time.Second
+)
+
+func (p *Policies) rest(tenant string, took time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t := p.tenants[tenant]; t != nil {
+		t.rested = time.Now().Add(min(restFactor*took, maxRest))
+	}
+}
+
+// Rest returns how long a tenant's client has to wait before it may commit.
+func (p *Policies) Rest(tenant string) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t := p.tenants[tenant]; t != nil {
+		return time.Until(t.rested)
+	}
+	return 0
 }
 
 // here returns the policies of the tenant's pods that have a port: those of other hosts' pods

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"time"
 
 	"unnest/internal/netdev/isolation"
 )
@@ -20,7 +21,8 @@ type tenant struct {
 	strays  []string // NICs attached for a pod that is bound to another node
 	pods    map[string]podRules
 	owners  owners
-	session *Session // of the client; nil: none is connected
+	session *Session  // of the client; nil: none is connected
+	rested  time.Time // when the client may commit again
 }
 
 // settings are those of the configuration.

@@ -38,6 +38,7 @@ type Turn struct {
 	turns   *Turns
 	tenant  string
 	begin   time.Time
+	held    time.Duration
 	granted chan struct{}
 }
 
@@ -47,7 +48,7 @@ func (t *Turns) Take(tenant string) *Turn {
 		return nil
 	}
 	turn := &Turn{turns: t, tenant: tenant}
-	turn.wait(func() { t.waiting[tenant] = append(t.waiting[tenant], turn) })
+	<-turn.queue(func() { t.waiting[tenant] = append(t.waiting[tenant], turn) })
 	return turn
 }
 
@@ -57,28 +58,25 @@ func (t *Turn) Yield() {
 	if t == nil {
 		return
 	}
-	t.wait(func() {
+	<-t.queue(func() {
 		t.turns.charge(t)
 		t.turns.waiting[t.tenant] = slices.Insert(t.turns.waiting[t.tenant], 0, t) // before the tenant's own next turn
 	})
 }
 
-// Done ends the turn.
-func (t *Turn) Done() {
+// Done ends the turn. It returns how long the turn has been, without the time of others after Yield.
+func (t *Turn) Done() time.Duration {
 	if t == nil {
-		return
+		return 0
 	}
 	t.turns.mu.Lock()
 	defer t.turns.mu.Unlock()
 	t.turns.charge(t)
 	t.turns.next()
+	return t.held
 }
 
-// wait returns when it is this turn's turn, after it was queued.
-func (t *Turn) wait(queue func()) {
-	<-t.queue(queue)
-}
-
+// queue queues the turn. It returns a channel that is closed when it is its turn.
 func (t *Turn) queue(queue func()) <-chan struct{} {
 	t.turns.mu.Lock()
 	defer t.turns.mu.Unlock()
@@ -96,6 +94,7 @@ func (t *Turn) queue(queue func()) <-chan struct{} {
 // charge ends the time of the turn that is under way.
 func (t *Turns) charge(turn *Turn) {
 	now := time.Now()
+	turn.held += now.Sub(turn.begin)
 	t.used[turn.tenant] = need{t.used[turn.tenant].now(now) + now.Sub(turn.begin), now}
 	t.holder = nil
 }
