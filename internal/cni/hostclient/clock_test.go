@@ -1,14 +1,31 @@
 package hostclient
 
 import (
+	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/vishvananda/netlink"
 
 	"unnest/internal/cni/cnitest"
 	"unnest/internal/hostapi/hostdpb"
 	"unnest/internal/hostapi/identity"
 )
+
+// The NICs of a machine are told by their own addresses and by those that they have now; other links are not.
+func TestMachineMACs(t *testing.T) {
+	own, given := net.HardwareAddr{0x52, 0x54, 0, 0, 0, 0xaa}, net.HardwareAddr{2, 0, 0, 0, 0, 1}
+	got := machineMACs([]netlink.Link{
+		&netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "eth0", ParentDev: "virtio0", PermHWAddr: own, HardwareAddr: given}},
+		&netlink.Device{LinkAttrs: netlink.LinkAttrs{Name: "eth1", ParentDev: "virtio1", HardwareAddr: own}},
+		&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "cni0", HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 2}}},
+	})
+	if want := []string{own.String(), given.String()}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
 
 // A guest whose clock is not the host's is told so. Up to a day behind, it works.
 func TestClockOfGuest(t *testing.T) {

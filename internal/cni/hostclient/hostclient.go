@@ -10,16 +10,21 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
+	"github.com/containernetworking/plugins/pkg/netlinksafe"
+	"github.com/vishvananda/netlink"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"unnest/internal/hostapi/hostdpb"
@@ -63,24 +68,49 @@ func Dial(server netip.AddrPort, dir string) (Client, error) {
 }
 
 func dialWith(server netip.AddrPort, config *tls.Config) (Client, error) {
+	links, err := netlinksafe.LinkList()
+	if err != nil {
+		return Client{}, fmt.Errorf("list the NICs of this guest: %w", err)
+	}
 	conn, err := grpc.NewClient(server.String(),
 		grpc.WithTransportCredentials(credentials.NewTLS(config)),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectTime}),
 		grpc.WithNoProxy(), // the runtime's HTTPS_PROXY is for images
-		grpc.WithUnaryInterceptor(requester{config.Certificates[0].Leaf}.request))
+		grpc.WithUnaryInterceptor(requester{config.Certificates[0].Leaf, identity.MachineMetadata(machineMACs(links))}.request))
 	if err != nil {
 		return Client{}, fmt.Errorf("prepare connection to host daemon %s: %w", server, err)
 	}
 	return Client{HostDaemonClient: hostdpb.NewHostDaemonClient(conn), Certificate: config.Certificates[0].Leaf, conn: conn}, nil
 }
 
-// requester makes requests with a certificate.
-type requester struct{ certificate *x509.Certificate }
+// machineMACs returns the addresses of the NICs of this machine, in lower case: those that they have by themselves, and those that somebody
+// has given them. A link without a device is not one.
+func machineMACs(links []netlink.Link) (macs []string) {
+	for _, l := range links {
+		a := l.Attrs()
+		if a.ParentDev == "" {
+			continue
+		}
+		for _, mac := range []net.HardwareAddr{a.PermHWAddr, a.HardwareAddr} {
+			if text := mac.String(); len(mac) == 6 && !slices.Contains(macs, text) {
+				macs = append(macs, text)
+			}
+		}
+	}
+	return macs
+}
+
+// requester makes requests with a certificate, from a machine.
+type requester struct {
+	certificate *x509.Certificate
+	machine     metadata.MD
+}
 
 // request makes one request within its deadline.
 func (q requester) request(ctx context.Context, method string, r, answer any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	ctx, cancel := context.WithTimeout(ctx, deadline(method))
 	defer cancel()
+	ctx = metadata.NewOutgoingContext(ctx, q.machine)
 	if err := invoke(ctx, method, r, answer, conn, opts...); err != nil {
 		refusal := &Refusal{Status: status.Convert(err), Reached: conn.GetState() == connectivity.Ready}
 		if expired := q.expired(refusal); expired != nil {

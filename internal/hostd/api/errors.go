@@ -30,7 +30,7 @@ var errorCodes = []struct {
 	{codes.Canceled, []error{context.Canceled}},
 	{codes.ResourceExhausted, []error{quota.ErrLimit, vlan.ErrNoVLAN}},
 	{codes.InvalidArgument, []error{quota.ErrMTU, quota.ErrSpan, attachment.ErrTooLong, share.ErrName, share.ErrSize}},
-	{codes.PermissionDenied, []error{quota.ErrBridge, ipam.ErrUnusable, guestrun.ErrOtherPod, tenant.ErrPod, errNoTrunk, quota.ErrSegmentMode, segments.ErrKey, share.ErrKey}},
+	{codes.PermissionDenied, []error{quota.ErrBridge, ipam.ErrUnusable, guestrun.ErrOtherPod, guestrun.ErrMachine, tenant.ErrPod, errNoTrunk, quota.ErrSegmentMode, segments.ErrKey, share.ErrKey}},
 	{codes.FailedPrecondition, []error{
 		ipam.ErrNoRange, segments.ErrDiffers, segments.ErrLeft, guestrun.ErrNoQueues, guestrun.ErrDamaged, quota.ErrNoVolumes, share.ErrDirectory, share.ErrNoServer,
 		share.ErrNamespace, share.ErrWritable, shares.ErrNoPorts, shares.ErrPrivate, shares.ErrSize, shares.ErrLost,

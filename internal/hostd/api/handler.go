@@ -14,8 +14,10 @@ import (
 	"google.golang.org/grpc"
 	grpccredentials "google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
 
 	"unnest/internal/hostapi/hostdpb"
+	"unnest/internal/hostapi/identity"
 	"unnest/internal/hostd/credentials"
 	"unnest/internal/hostd/guestlog"
 	"unnest/internal/hostd/guestrun"
@@ -119,6 +121,11 @@ func (h *Handler) Connections() int { return len(h.listener().admitted()) }
 func onGuest[T any](ctx context.Context, h *Handler, f func(*guestrun.Guest) (T, error)) (T, error) {
 	g, err := h.Clients.Guest(ctx, caller(ctx))
 	if err != nil {
+		var none T
+		return none, err
+	}
+	said, _ := metadata.FromIncomingContext(ctx)
+	if err := g.CheckMachine(ctx, identity.Machine(said)); err != nil {
 		var none T
 		return none, err
 	}

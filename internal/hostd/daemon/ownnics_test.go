@@ -14,7 +14,12 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	grpcstatus "google.golang.org/grpc/status"
 
+	"unnest/internal/hostapi/hostdpb"
+	"unnest/internal/hostapi/identity"
 	"unnest/internal/hostd/ports"
 	"unnest/internal/hostd/quota"
 	"unnest/internal/hostd/record"
@@ -253,5 +258,37 @@ func TestAttackVMMWithoutSocket(t *testing.T) {
 	l.do(func() error { return d.remove(r) })
 	if l.mayUse("own2", "ports", "") {
 		t.Error("a NIC of a guest that was removed is guarded")
+	}
+}
+
+// A clone of a guest has its credentials, and other NICs: it is refused at once, and gets nothing of the guest's. The guest
+// itself is served with any of its NICs, also those of pods, and a client that says nothing.
+func TestAttackClonedGuest(t *testing.T) {
+	l := newLab(t)
+	m := l.bootWithOwnNIC(1)
+	l.serve(patience)
+	attach := func(container string, macs ...string) error {
+		ctx := metadata.NewOutgoingContext(t.Context(), identity.MachineMetadata(macs))
+		_, err := m.client().AttachNIC(ctx, &hostdpb.AttachNICRequest{ContainerId: container, Interface: "eth0", Allocate: true})
+		return err
+	}
+	l.eventually("the guest is served", func() bool { return attach("c", "52:54:00:00:00:09", "52:54:00:00:00:01") == nil })
+	for _, macs := range [][]string{nil, {"52:54:00:00:00:01"}, {"0a:00:01:01:00:01"}, {"none"}} {
+		if err := attach("c", macs...); err != nil {
+			t.Errorf("with NICs %v: got %v", macs, err)
+		}
+	}
+	for range 2 {
+		err := attach("clone", "52:54:00:00:00:02")
+		const want = "the credentials are those of guest node1, whose NICs have the addresses 52:54:00:00:00:01, and they came from a machine with 52:54:00:00:00:02: " +
+			"this machine is another one: give it credentials of its own by unnest hostd enroll, under a name of its own"
+		if grpcstatus.Code(err) != codes.PermissionDenied || grpcstatus.Convert(err).Message() != want {
+			t.Fatalf("a clone: got %v, want %s", err, want)
+		}
+	}
+	nics, err := m.client().ListNICs(t.Context(), &hostdpb.ListNICsRequest{})
+	l.check(err)
+	if n := nics.GetNics(); len(n) != 1 || n[0].GetContainerId() != "c" {
+		t.Errorf("the guest has %v, want the NIC of c", n)
 	}
 }

@@ -65,8 +65,9 @@ type Guest struct {
 	Err   error                      // why run has ended; wraps ErrUnavailable
 	// awake is set by the first request of the guest's system. A system that still
 	// boots takes a plug for an unplug, so no NIC is plugged in advance for it.
-	awake atomic.Bool
-	pid   atomic.Int64 // of the VMM's process while it is connected; 0: unknown
+	awake   atomic.Bool
+	machine atomic.Pointer[machineNICs] // nil: not known yet
+	pid     atomic.Int64                // of the VMM's process while it is connected; 0: unknown
 
 	vmm         vmm.VMM
 	own         []vmm.NIC // on TAPs that only the VMM knows
