@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"unnest/internal/hostapi/hostdpb"
 	"unnest/internal/hostapi/iprange"
@@ -416,5 +417,21 @@ func TestState(t *testing.T) {
 	want("shop", hostdpb.PolicyState_POLICY_STATE_NO_CLIENT)
 	if got := (*Policies)(nil).State("shop"); got != hostdpb.PolicyState_POLICY_STATE_NONE {
 		t.Errorf("without policies: got %s", got)
+	}
+}
+
+// After a commit a client rests for nine times as long as that has held up others, but not for longer than two seconds. Other
+// tenants do not rest.
+func TestCommitsRest(t *testing.T) {
+	p := New(t.TempDir(), slog.New(slog.DiscardHandler))
+	p.tenants["shop"], p.tenants["other"] = &tenant{name: "shop"}, &tenant{name: "other"}
+	for took, want := range map[time.Duration]time.Duration{100 * time.Millisecond: 900 * time.Millisecond, time.Minute: 2 * time.Second} {
+		p.rest("shop", took)
+		if rest := p.Rest("shop"); rest > want || rest < want*9/10 {
+			t.Errorf("after %v: rests %v, want %v", took, rest, want)
+		}
+		if rest := p.Rest("other"); rest > 0 {
+			t.Errorf("another tenant rests %v", rest)
+		}
 	}
 }
