@@ -135,6 +135,16 @@ func (c *Cluster) start(ctx context.Context, p component) error {
 	return nil
 }
 
+// recovered waits until a component that runs is ready.
+func (c *Cluster) recovered(ctx context.Context, p component) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("it runs, and is not ready within %v: end it, and repair the cluster again", startLimit))
+	defer cancel()
+	if err := c.awaitHealth(ctx, p, nil); err != nil {
+		return fmt.Errorf("wait for %s: %w%s", p.name, err, lastLine(c.path(p.name+".log")))
+	}
+	return nil
+}
+
 func (c *Cluster) launch(p component) (ended <-chan error, err error) {
 	log, err := os.OpenFile(c.path(p.name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -262,10 +272,17 @@ func Repair(ctx context.Context) (started []string, err error) {
 		return started, err
 	}
 	restart := func(p component, start func() error) {
-		if err == nil && ask(ctx, client, p.health) != nil {
+		if err != nil {
+			return
+		}
+		switch failed := ask(ctx, client, p.health); {
+		case failed == nil:
+		case errors.Is(failed, unix.ECONNREFUSED):
 			if err = start(); err == nil {
 				started = append(started, p.name)
 			}
+		default: // it runs: what it needs has just been started
+			err = c.recovered(ctx, p)
 		}
 	}
 	for _, p := range c.components() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 
 	"unnest/internal/hostd/credentials"
 	"unnest/internal/hostd/quota"
@@ -51,10 +52,18 @@ func (c *Cluster) startPolicies(ctx context.Context) error {
 
 // startPolicyClient starts the policy client with new credentials: somebody may have enrolled another one.
 func (c *Cluster) startPolicyClient(ctx context.Context) error {
-	if err := credentials.EnrollPolicy(c.Lab.Dir, c.fleet.Policy, fleet.Tenant, c.path("policies")); err != nil {
+	if err := c.enrollPolicyClient(); err != nil {
 		return err
 	}
 	return c.start(ctx, c.policyClient())
+}
+
+// enrollPolicyClient writes new credentials of the policy client, in place of those that are there.
+func (c *Cluster) enrollPolicyClient() error {
+	if err := os.RemoveAll(c.path("policies")); err != nil {
+		return err
+	}
+	return credentials.EnrollPolicy(c.Lab.Dir, c.fleet.Policy, fleet.Tenant, c.path("policies"))
 }
 
 // Policies returns nil if the cluster's NetworkPolicies are in force, for pods with a NIC of their own.

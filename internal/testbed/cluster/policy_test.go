@@ -54,6 +54,11 @@ func TestClusterEnforcesPolicies(t *testing.T) {
 	if line := strings.Join(p.arguments, " "); p.program != "/bin/unnest" || !strings.HasPrefix(line, "hostd policy run --server 10.200.0.1:7443 ") || !strings.Contains(line, "--http "+policyReady) {
 		t.Errorf("the client is %s %s", p.program, line)
 	}
+	for range 2 { // up, and repair
+		if err := c.enrollPolicyClient(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if names, _ := c.Health(t.Context()); names[0] != daemonName || len(names) != 6 {
 		t.Errorf("components %v", names)
 	}
