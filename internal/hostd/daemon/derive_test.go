@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
@@ -130,6 +131,34 @@ func inHostWithBridges(t *rapid.T, f func() error) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A daemon whose tenant's bridge is guarded no more leaves no packet filter, as one that starts then, and does not take
+// that for a change of others.
+func TestReloadEndsFilter(t *testing.T) {
+	l := newLab(t)
+	const tenant = "listen: 127.0.0.1:7443\ntenants:\n  - {name: default, bridge: br0, mtu: 1400, ranges: [{subnet: 10.9.0.0/24}], hostPorts: [%s]}\n"
+	tables := func() (text string) {
+		l.do(func() error {
+			out, err := exec.Command("nft", "list", "tables", "inet").CombinedOutput()
+			text = string(out)
+			return err
+		})
+		return text
+	}
+	l.configure(fmt.Sprintf(tenant, "any"))
+	l.serve(patience)
+	for range 2 {
+		l.eventually("the filter is there", func() bool { return strings.Contains(tables(), "unnest") })
+		l.configure(strings.Replace(fmt.Sprintf(tenant, ""), ", hostPorts: []", "", 1))
+		l.eventually("the filter is gone", func() bool { return !strings.Contains(tables(), "unnest") })
+		l.configure(fmt.Sprintf(tenant, "any"))
+	}
+	l.eventually("the filter is there again", func() bool { return strings.Contains(tables(), "unnest") })
+	time.Sleep(time.Second) // a filter that others have changed is restored within a second
+	if said := *l.said.Load(); strings.Contains(said, "restored") {
+		t.Errorf("the daemon takes its own change for one of others:\n%s", said)
 	}
 }
 

@@ -90,6 +90,13 @@ func (f *Filter) apply(networks []Network) error {
 		return err
 	}
 	errs := []error{f.owner.Replace(c)}
+	if len(networks) == 0 { // nothing is to be filtered; the mark of the transaction is in the table
+		c.DelTable(f.table)
+		if err := errors.Join(append(errs, c.Flush())...); err != nil {
+			return fmt.Errorf("delete packet filter %s: %w", f.table.Name, err)
+		}
+		return nil
+	}
 	for _, set := range f.sets() {
 		errs = append(errs, c.AddSet(set, nil))
 	}
