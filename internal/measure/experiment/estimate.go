@@ -18,9 +18,19 @@ func expected(c Case) time.Duration { return max(0, c.Wall+overhead-c.Lead) }
 // serverRenewal is the assumed time to restart the servers of a configuration.
 const serverRenewal = 250 * time.Millisecond
 
-// Renewal returns the assumed time to restart all servers before a block, 0 when no case
-// has one.
-func (s *Spec) Renewal() time.Duration {
+// freshRenewal is the assumed time to restore a guest, or to start the container and the servers of a configuration.
+const freshRenewal = 3 * time.Second
+
+// Renewal returns the assumed time to prepare a block: to replace its machines and to warm them up, or to restart all servers.
+// It is 0 when no case has a server.
+func (s *Spec) Renewal() (d time.Duration) {
+	if s.Fresh {
+		d = freshRenewal * time.Duration(1+len(s.Configurations))
+		for _, x := range s.Warmups() {
+			d += expected(x.Case)
+		}
+		return d
+	}
 	if slices.ContainsFunc(s.Cases, func(c Case) bool { return c.Params.Protocol != "" }) {
 		return serverRenewal * time.Duration(len(s.Configurations))
 	}
