@@ -32,3 +32,12 @@ func TestNewCmd(t *testing.T) {
 		}
 	}
 }
+
+// On a machine without a desktop, the report is written, and the error says where it is.
+func TestOpenWithoutDesktop(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	err := show(t.Context(), "run/report.html")
+	if want := "open run/report.html: there is no xdg-open: install xdg-utils, or open the file in a browser"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
