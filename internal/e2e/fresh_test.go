@@ -40,11 +40,11 @@ fresh: true
 			}
 		}
 	}
-	r := launch(t, unnest, "bench", "--noisy", "--cold=false", file, "-o", dir)
+	r := launch(t, unnest, "bench", "--noisy", file, "-o", dir)
 	watch(r, func() bool { return len(guests) == 2 && strings.Contains(r.out.String(), "executions to do") })
 	r.interrupt(t)
 	first := len(guests)
-	r = launch(t, unnest, "bench", "--noisy", "--cold=false", "--resume", dir)
+	r = launch(t, unnest, "bench", "--noisy", "--resume", dir)
 	watch(r, func() bool { return len(r.ended) > 0 })
 	if err := <-r.ended; err != nil {
 		t.Fatalf("%v:\n%s", err, r.out.String())

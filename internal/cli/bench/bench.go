@@ -26,6 +26,7 @@ type Options struct {
 	Accel       string
 	Repetitions int    // 0: as in the experiment
 	Restore     bool   // restore guests from a snapshot, else they boot
+	Boot        bool   // boot guests also if the experiment is fresh
 	Noisy       bool   // neither wait for a quiet machine, nor repeat disturbed executions, nor end early
 	Profile     string // of the cases of suites; empty: as in the experiment
 	DryRun      bool   // print the schedule and run nothing
@@ -77,7 +78,7 @@ Ctrl-C stops and removes everything that was started. To continue, use --resume.
 			if err := o.take(args); err != nil {
 				return err
 			}
-			o.Restore = !cold
+			o.Restore, o.Boot = !cold, cold && cmd.Flags().Changed("cold")
 			return runF(cmd.Context(), o)
 		},
 	}
@@ -91,7 +92,7 @@ Ctrl-C stops and removes everything that was started. To continue, use --resume.
 	flags.Var(usage.Count(&o.Repetitions), "repetitions", "measure `N` repetitions, no matter how precise (default: as in the experiment)")
 	flags.Var(usage.Choice(&o.Profile, string(suite.Quick), string(suite.Paper)), "profile", "size of the cases of suites (default: as in the experiment, else quick)")
 	flags.BoolVar(&o.DryRun, "dry-run", false, "print the executions and their expected duration, and run nothing")
-	flags.BoolVar(&cold, "cold", true, "boot the guests; --cold=false restores them from a snapshot, which is faster")
+	flags.BoolVar(&cold, "cold", true, "boot the guests; --cold=false restores them from a snapshot, which is faster, and the default of experiments with fresh: true")
 	flags.Var(usage.Choice(&o.Accel, "auto", "kvm", "tcg"), "accel", "accelerator of the guests (default auto: kvm where it works)")
 	cmd.AddCommand(newClusterCmd(streams, nil))
 	cmd.ValidArgsFunction = completeExperiment

@@ -143,7 +143,7 @@ func measure(ctx context.Context, o Options, s *experiment.Spec, dir *rundir.Dir
 	}
 	progress := newProgress(o.Streams.Err, o.Streams.ErrWidth)
 	b, err := bench.Up(ctx, s, machines.Options{
-		Lab: "run-" + strings.ToLower(rand.Text()[:8]), Accel: accel.Accel, Binaries: binaries, Progress: progress, Restore: o.Restore,
+		Lab: "run-" + strings.ToLower(rand.Text()[:8]), Accel: accel.Accel, Binaries: binaries, Progress: progress, Restore: o.Restore || s.Fresh && !o.Boot,
 	})
 	if err != nil {
 		return false, err
