@@ -111,8 +111,9 @@ func (q requester) request(ctx context.Context, method string, r, answer any, co
 	ctx, cancel := context.WithTimeout(ctx, deadline(method))
 	defer cancel()
 	ctx = metadata.NewOutgoingContext(ctx, q.machine)
-	if err := invoke(ctx, method, r, answer, conn, opts...); err != nil {
-		refusal := &Refusal{Status: status.Convert(err), Reached: conn.GetState() == connectivity.Ready}
+	var trailer metadata.MD // gRPC uses a connection before it says that it is ready
+	if err := invoke(ctx, method, r, answer, conn, append(opts, grpc.Trailer(&trailer))...); err != nil {
+		refusal := &Refusal{Status: status.Convert(err), Reached: len(trailer) > 0 || conn.GetState() == connectivity.Ready}
 		if expired := q.expired(refusal); expired != nil {
 			refusal.Status, refusal.Expired = status.New(codes.Unauthenticated, expired.Error()), true
 		}

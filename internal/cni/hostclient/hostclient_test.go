@@ -1,12 +1,14 @@
 package hostclient
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -57,5 +59,34 @@ func TestRefusals(t *testing.T) {
 		if Unanswered(c.err) != c.unanswered || Unknown(c.err) != c.unknown {
 			t.Errorf("%v: unanswered %v, unknown %v", c.err, Unanswered(c.err), Unknown(c.err))
 		}
+	}
+}
+
+// The daemon's status is its own also while the client does not count the connection as ready yet.
+func TestReachedBeforeReady(t *testing.T) {
+	state, dir := t.TempDir(), t.TempDir()
+	c := identitytest.Issue(t, state, "node1", time.Now().Add(time.Hour))
+	a, err := identity.OpenAuthority(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cnitest.Save(t, dir, a, c)
+	server, _ := cnitest.Serve(t, a, hostdpb.UnimplementedHostDaemonServer{})
+	client, err := Dial(server, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	idle, err := Dial(server, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer idle.Close()
+	invoke := func(ctx context.Context, method string, r, answer any, _ *grpc.ClientConn, opts ...grpc.CallOption) error {
+		return client.conn.Invoke(ctx, method, r, answer, opts...)
+	}
+	err = requester{}.request(t.Context(), hostdpb.HostDaemon_Status_FullMethodName, &hostdpb.StatusRequest{}, &hostdpb.StatusResponse{}, idle.conn, invoke)
+	if r := (*Refusal)(nil); !errors.As(err, &r) || !r.Reached {
+		t.Errorf("got %v, want the daemon's answer", err)
 	}
 }
