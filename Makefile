@@ -22,7 +22,8 @@ PACKAGES := qemu-system-x86 mmdebstrap e2fsprogs xz-utils nftables iproute2 sock
 # guests of other architectures. Debian 13 has QEMU for s390x in a package of its own.
 TEST_PACKAGES := gcc libc6-dev libvirt-daemon libvirt-daemon-driver-qemu libvirt-clients \
 	'virtiofsd|qemu-system-common' protobuf-compiler curl udhcpd unzip \
-	qemu-system-arm 'qemu-system-s390x|qemu-system-misc' openssh-server openssh-client sqlite3 docker.io podman busybox
+	qemu-system-arm 'qemu-system-s390x|qemu-system-misc' openssh-server openssh-client sqlite3 docker.io podman busybox \
+	'docker-cli|docker.io'
 
 # The compiler of the trading application: OpenJDK 17 in Debian 12, 21 in Debian 13.
 TRADE_PACKAGES := default-jdk-headless maven
