@@ -2,6 +2,7 @@ package turns
 
 import (
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,13 +26,13 @@ func TestTurns(t *testing.T) {
 			}
 		}
 		work("busy", "", 10)
-		go work("busy", "a", 4)
+		var all sync.WaitGroup
+		all.Go(func() { work("busy", "a", 4) })
 		synctest.Wait()
-		go work("busy", "b", 2)
+		all.Go(func() { work("busy", "b", 2) })
 		synctest.Wait()
-		go work("calm", "c", 3)
-		synctest.Wait()
-		time.Sleep(time.Second)
+		all.Go(func() { work("calm", "c", 3) })
+		all.Wait()
 		if got := strings.Join(said, ""); got != "acccaaabb" {
 			t.Errorf("got steps in the order %s, want acccaaabb", got)
 		}
@@ -54,10 +55,12 @@ func TestShares(t *testing.T) {
 		loop("busy", 10*time.Second)
 		time.Sleep(10 * memory)
 		clear(steps)
+		var busy sync.WaitGroup
 		for range 4 {
-			go loop("busy", 10*time.Second)
+			busy.Go(func() { loop("busy", 10*time.Second) })
 		}
 		loop("other", 10*time.Second)
+		busy.Wait()
 		if a, b := steps["busy"], steps["other"]; max(a, b) > min(a, b)*11/10 {
 			t.Errorf("%d and %d steps, want as many", a, b)
 		}
