@@ -250,11 +250,19 @@ func (c Config) withCounter() Config {
 
 func (c Config) path(file string) string { return c.Dir + "/" + file }
 
+// sharedSlots is the number of slots above which emulated processors share a thread.
+const sharedSlots = 32
+
+// accelArgument gives each emulated processor a thread of its own, unless the guest maps very many slots while it boots: QEMU 10.0
+// then uses an entry of the software TLB that another thread has freed. It aborts in iotlb_to_section, or an interrupt is lost.
 func (c Config) accelArgument() string {
-	if c.Accel == TCG {
-		return "tcg,thread=multi"
+	switch {
+	case c.Accel != TCG:
+		return string(c.Accel)
+	case c.VCPUs > 1 && c.Slots > sharedSlots:
+		return "tcg,thread=single"
 	}
-	return string(c.Accel)
+	return "tcg,thread=multi"
 }
 
 func (c Config) cpuArgument() string {

@@ -139,6 +139,8 @@ func TestArgumentsChoose(t *testing.T) {
 		want   []string
 		lacks  string
 	}{
+		{"processors share a thread with many slots", Config{Accel: TCG, VCPUs: 2, Slots: 33}, []string{"-accel tcg,thread=single"}, "thread=multi"},
+		{"one processor needs no other thread", Config{Accel: TCG, VCPUs: 1, Slots: 33}, []string{"-accel tcg,thread=multi"}, "thread=single"},
 		{"TCG shows everything it emulates well", Config{Accel: TCG}, []string{"-accel tcg,thread=multi", "-cpu max,erms=off,fsrm=off"}, "-cpu host"},
 		{"KVM shows the host's processor", Config{Accel: KVM}, []string{"-accel kvm", "-cpu host"}, "-accel tcg"},
 		{"CPU asked for", Config{Accel: TCG, CPU: "EPYC,+svm,+npt"}, []string{"-cpu EPYC,+svm,+npt"}, "-cpu max"},
