@@ -87,7 +87,9 @@ func (e *engine) renew(ctx context.Context, x Execution) error {
 	if err := bench.Renew(ctx, x); err != nil {
 		return fmt.Errorf("prepare a block: %w", err)
 	}
-	e.estimate.observeRenewal(time.Since(start))
+	if !e.spec.Fresh || e.renewed != noBlock { // the first machines were there
+		e.estimate.observeRenewal(time.Since(start))
+	}
 	e.renewed = block
 	return nil
 }
