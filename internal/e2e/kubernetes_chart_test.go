@@ -178,7 +178,7 @@ func (k *kubernetes) unchart() {
 	k.helm("uninstall", "unnest", "--wait", "--timeout=4m")
 	k.eventually("nothing of ours is in the API", func() bool {
 		return !strings.Contains(k.ctl("get", "namespaces,clusterroles,clusterrolebindings,runtimeclasses,"+
-			"validatingadmissionpolicies,validatingadmissionpolicybindings", "--output=name"), "unnest")
+			"validatingadmissionpolicies,validatingadmissionpolicybindings", "--output=name"), "unnest-") // unnest:policies is the cluster's
 	})
 }
 
