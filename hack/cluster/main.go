@@ -33,8 +33,8 @@ func run(args []string) error {
 	if args[2] != "all" {
 		for number := range strings.SplitSeq(args[2], ",") {
 			kind, err := strconv.Atoi(number)
-			if err != nil || kind < 0 || kind > 9 {
-				return fmt.Errorf("rules %q: want numbers from 0 to 9, or all", args[2])
+			if err != nil || kind < 0 || kind >= kubernetes.RuleKinds {
+				return fmt.Errorf("rules %q: want numbers from 0 to %d, or all", args[2], kubernetes.RuleKinds-1)
 			}
 			c.Rules = append(c.Rules, kind)
 		}

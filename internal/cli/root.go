@@ -82,8 +82,8 @@ func equip(root *cobra.Command, streams terminal.Streams) {
 	checkArgs(root)
 }
 
-// checkArgs makes wrong arguments of cmd and of its subcommands a *usage.Error, and their choices known to shells. A group
-// without a subcommand prints its help.
+// checkArgs makes wrong arguments of cmd and of its subcommands a *usage.Error. Shells complete the choices of their
+// flags. A group without a subcommand prints its help.
 func checkArgs(cmd *cobra.Command) {
 	usage.CompleteChoices(cmd)
 	if !cmd.Runnable() {

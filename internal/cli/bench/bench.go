@@ -12,6 +12,7 @@ import (
 	"unnest/internal/cli/document"
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
+	"unnest/internal/measure/stack"
 	"unnest/internal/measure/suite"
 )
 
@@ -24,12 +25,11 @@ type Options struct {
 	Resume      string   // run directory to continue, instead of Experiment
 	Dir         string   // run directory to create; empty: a new one in runs
 	Accel       string
-	Repetitions int    // 0: as in the experiment
-	Restore     bool   // restore guests from a snapshot, else they boot
-	Boot        bool   // boot guests also if the experiment is fresh
-	Noisy       bool   // neither wait for a quiet machine, nor repeat disturbed executions, nor end early
-	Profile     string // of the cases of suites; empty: as in the experiment
-	DryRun      bool   // print the schedule and run nothing
+	Repetitions int         // 0: as in the experiment
+	Start       stack.Start // of guests; empty: restored if the experiment is fresh, else booted
+	Noisy       bool        // neither wait for a quiet machine, nor repeat disturbed executions, nor end early
+	Profile     string      // of the cases of suites; empty: as in the experiment
+	DryRun      bool        // print the schedule and run nothing
 	List        bool
 }
 
@@ -78,7 +78,9 @@ Ctrl-C stops and removes everything that was started. To continue, use --resume.
 			if err := o.take(args); err != nil {
 				return err
 			}
-			o.Restore, o.Boot = !cold, cold && cmd.Flags().Changed("cold")
+			if cmd.Flags().Changed("cold") {
+				o.Start = map[bool]stack.Start{true: stack.Booted, false: stack.Restored}[cold]
+			}
 			return runF(cmd.Context(), o)
 		},
 	}

@@ -15,6 +15,7 @@ import (
 	"unnest/experiments"
 	"unnest/internal/cli/terminal"
 	"unnest/internal/cli/usage"
+	"unnest/internal/measure/stack"
 )
 
 // execute runs the command with args and returns its output.
@@ -38,9 +39,9 @@ func TestOptions(t *testing.T) {
 		{[]string{"./mine.yaml", "-o", "results/mine", "--repetitions", "12", "--accel", "tcg"},
 			Options{Experiment: "./mine.yaml", Dir: "results/mine", Repetitions: 12, Accel: "tcg"}},
 		{[]string{"--output", "x", "boot"}, Options{Experiment: "boot", Dir: "x"}},
-		{[]string{"--cold=false", "boot"}, Options{Experiment: "boot", Restore: true}},
-		{[]string{"--cold", "quickstart"}, Options{Experiment: "quickstart", Boot: true}},
-		{[]string{"--cold", "boot"}, Options{Experiment: "boot", Boot: true}},
+		{[]string{"--cold=false", "boot"}, Options{Experiment: "boot", Start: stack.Restored}},
+		{[]string{"--cold", "quickstart"}, Options{Experiment: "quickstart", Start: stack.Booted}},
+		{[]string{"--cold", "boot"}, Options{Experiment: "boot", Start: stack.Booted}},
 		{[]string{"--list"}, Options{List: true}},
 		{[]string{"multilevel", "--list"}, Options{Experiment: "multilevel", List: true}},
 		{[]string{"multilevel", "--suite", "cpu", "--suite", "java", "--case", "a/1"},

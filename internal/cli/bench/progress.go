@@ -69,7 +69,7 @@ func (t *progress) Report(e experiment.Event) {
 		t.done(e)
 	case experiment.Disturbed:
 		if t.again++; t.again == 1 {
-			t.line(fmt.Sprintf("%s: %s: measuring again, as later disturbed executions", label(e.Execution), e.Reading))
+			t.line(fmt.Sprintf("%s: %s: measuring again; further ones are counted at the end", label(e.Execution), e.Reading))
 		}
 	case experiment.TooNoisy:
 		t.line("the machine is too noisy: more blocks would decide nothing; stop what disturbs it and measure anew, or go on with --noisy --resume")

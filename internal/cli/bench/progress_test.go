@@ -56,7 +56,7 @@ start containers …
 start containers: 450ms
 4 of 4 executions to do, about 2m10s
 [2/4] BrFusion tcp_stream  21.3 Mbit/s  6s left
-NAT udp_rr 1280 B: other processes used 0.60 processors, most of it spin (process 7): measuring again, as later disturbed executions
+NAT udp_rr 1280 B: other processes used 0.60 processors, most of it spin (process 7): measuring again; further ones are counted at the end
 NAT udp_rr 1280 B: attempt 1: no route: trying again
 NAT udp_rr 1280 B: given up after attempt 2: no route
 2 more executions: udp_rr/1280 BrFusion/NAT 0.74 ± 0.09, goal ± 0.04, about 1m0s left
@@ -78,7 +78,7 @@ func TestTerminal(t *testing.T) {
 		clear + "[0/4] NAT udp_rr 1280 B …  2m10s left",
 		clear + "[1/4] NAT udp_rr 1280 B  213 µs  1m10s left",
 		clear + "[2/4] BrFusion tcp_stream  21.3 Mbit/s  6s left",
-		clear + "NAT udp_rr 1280 B: other processes used 0.60 processors, most of it spin (process 7): measuring again, as later disturbed executions\n",
+		clear + "NAT udp_rr 1280 B: other processes used 0.60 processors, most of it spin (process 7): measuring again; further ones are counted at the end\n",
 		"NAT udp_rr 1280 B: attempt 1: no route: trying again\n",
 		"NAT udp_rr 1280 B: given up after attempt 2: no route\n",
 		"2 more executions: udp_rr/1280 BrFusion/NAT 0.74 ± 0.09, goal ± 0.04, about 1m0s left\n",

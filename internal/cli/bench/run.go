@@ -22,6 +22,7 @@ import (
 	"unnest/internal/measure/machines/machine"
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/rundir"
+	"unnest/internal/measure/stack"
 	"unnest/internal/measure/suite"
 	"unnest/internal/report/render/text"
 	"unnest/internal/testbed/doctor"
@@ -143,7 +144,7 @@ func measure(ctx context.Context, o Options, s *experiment.Spec, dir *rundir.Dir
 	}
 	progress := newProgress(o.Streams.Err, o.Streams.ErrWidth)
 	b, err := bench.Up(ctx, s, machines.Options{
-		Lab: "run-" + strings.ToLower(rand.Text()[:8]), Accel: accel.Accel, Binaries: binaries, Progress: progress, Restore: o.Restore || s.Fresh && !o.Boot,
+		Lab: "run-" + strings.ToLower(rand.Text()[:8]), Accel: accel.Accel, Binaries: binaries, Progress: progress, Restore: o.Start == stack.Restored || o.Start == "" && s.Fresh,
 	})
 	if err != nil {
 		return false, err

@@ -2,13 +2,15 @@ package document
 
 import (
 	"cmp"
-	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/rundir"
@@ -17,41 +19,33 @@ import (
 // RunsDir is the default parent of run directories.
 const RunsDir = "runs"
 
-// Runs are the run directories below a directory, the newest first.
-type Runs struct {
-	Dirs       []string
-	Of         []result.Run // as long as Dirs
-	Unreadable []string     // directories whose run file this version cannot read
+// FoundRun is a run and its directory.
+type FoundRun struct {
+	Dir string
+	Run result.Run
 }
 
-// FindRuns looks for runs in the directories below parent. It reads no samples, so a journal may be damaged.
-func FindRuns(parent string) (r Runs, err error) {
+// FindRuns returns the runs in the directories below parent, the newest first, and the directories whose runs
+// this version cannot read. It reads no samples, so a journal may be damaged.
+func FindRuns(parent string) (found []FoundRun, unreadable []string, err error) {
 	entries, err := os.ReadDir(parent)
 	if err != nil {
-		return r, fmt.Errorf("list runs: %w", err)
+		return nil, nil, fmt.Errorf("list runs: %w", err)
 	}
-	runs := map[string]result.Run{}
 	for _, e := range entries {
 		dir := filepath.Join(parent, e.Name())
-		data, err := os.ReadFile(filepath.Join(dir, rundir.RunFile))
-		if err != nil { // not a run
-			continue
+		switch run, err := rundir.ReadRun(dir); {
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR): // not a run
+		case err != nil, run.Schema > result.Schema:
+			unreadable = append(unreadable, dir)
+		default:
+			found = append(found, FoundRun{dir, run})
 		}
-		var run result.Run
-		if err := json.Unmarshal(data, &run); err != nil || run.Schema > result.Schema {
-			r.Unreadable = append(r.Unreadable, dir)
-			continue
-		}
-		runs[dir] = run
-		r.Dirs = append(r.Dirs, dir)
 	}
-	slices.SortFunc(r.Dirs, func(a, b string) int {
-		return cmp.Or(runs[b].Started.Compare(runs[a].Started), cmp.Compare(a, b))
+	slices.SortFunc(found, func(a, b FoundRun) int {
+		return cmp.Or(b.Run.Started.Compare(a.Run.Started), cmp.Compare(a.Dir, b.Dir))
 	})
-	for _, dir := range r.Dirs {
-		r.Of = append(r.Of, runs[dir])
-	}
-	return r, nil
+	return found, unreadable, nil
 }
 
 // CompleteRuns completes an argument or flag that names a run directory.
@@ -60,10 +54,10 @@ func CompleteRuns(_ *cobra.Command, given []string, word string) (found []cobra.
 	if word == "" {
 		parent = RunsDir
 	}
-	runs, _ := FindRuns(parent)
-	for i, dir := range runs.Dirs {
-		if !slices.Contains(given, dir) {
-			found = append(found, cobra.CompletionWithDesc(dir, fmt.Sprintf("%s, %s", runs.Of[i].Experiment, runs.Of[i].State)))
+	runs, _, _ := FindRuns(parent)
+	for _, r := range runs {
+		if !slices.Contains(given, r.Dir) {
+			found = append(found, cobra.CompletionWithDesc(r.Dir, fmt.Sprintf("%s, %s", r.Run.Experiment, r.Run.State)))
 		}
 	}
 	if len(found) == 0 {

@@ -37,9 +37,10 @@ with their intervals and tests, warnings, and the provenance of the data.
 A run that is still running, or was interrupted, is reported up to its last
 sample.
 
-The intervals of one run cover that run. Several runs of one experiment are
-combined: the report says how much runs differ, what their mean is, and what a
-next run on this machine will report.`,
+The intervals of one run cover that run, or a new one on the machine if each
+block had machines of its own. Several runs of one experiment are combined: the
+report says how much runs differ, what their mean is, and what a next run on
+this machine will report.`,
 		Example: `  unnest report runs/20260314-092653-quickstart
   unnest report runs/20260314-092653-quickstart --open
   unnest report runs/20260314-092653-quickstart -o report.html

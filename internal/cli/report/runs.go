@@ -36,22 +36,21 @@ func NewRunsCmd(streams terminal.Streams) *cobra.Command {
 }
 
 func list(streams terminal.Streams, parent string) error {
-	runs, err := document.FindRuns(parent)
+	runs, unreadable, err := document.FindRuns(parent)
 	if err != nil && !(errors.Is(err, fs.ErrNotExist) && parent == document.RunsDir) {
 		return err
 	}
-	for _, dir := range runs.Unreadable {
+	for _, dir := range unreadable {
 		fmt.Fprintf(streams.Err, "warning: %s: this version of unnest cannot read it\n", dir)
 	}
-	if len(runs.Dirs) == 0 {
+	if len(runs) == 0 {
 		fmt.Fprintf(streams.Err, "no runs in %s; measure one by `unnest bench quickstart`\n", parent)
 		return nil
 	}
 	w := tabwriter.NewWriter(streams.Out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "RUN\tEXPERIMENT\tSTATE\tACCEL\tBEGUN")
-	for i, dir := range runs.Dirs {
-		run := runs.Of[i]
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", dir, run.Experiment, run.State, run.Accelerator, run.Started.Local().Format("2006-01-02 15:04"))
+	for _, r := range runs {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", r.Dir, r.Run.Experiment, r.Run.State, r.Run.Accelerator, r.Run.Started.Local().Format("2006-01-02 15:04"))
 	}
 	return w.Flush()
 }

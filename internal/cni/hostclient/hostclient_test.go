@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -18,16 +19,23 @@ import (
 	"unnest/internal/hostapi/identity/identitytest"
 )
 
-// After its certificate has expired the client says so, and not "broken pipe".
-func TestExpired(t *testing.T) {
+// serve serves a daemon that knows no method. dir has the credentials of a guest, which expire then.
+func serve(t *testing.T, expires time.Time) (server netip.AddrPort, dir string, c identity.Credentials) {
+	t.Helper()
 	state, dir := t.TempDir(), t.TempDir()
-	c := identitytest.Issue(t, state, "node1", time.Now().Add(-time.Hour))
+	c = identitytest.Issue(t, state, "node1", expires)
 	a, err := identity.OpenAuthority(state)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cnitest.Save(t, dir, a, c)
-	server, _ := cnitest.Serve(t, a, hostdpb.UnimplementedHostDaemonServer{})
+	server, _ = cnitest.Serve(t, a, hostdpb.UnimplementedHostDaemonServer{})
+	return server, dir, c
+}
+
+// After its certificate has expired the client says so, and not "broken pipe".
+func TestExpired(t *testing.T) {
+	server, dir, c := serve(t, time.Now().Add(-time.Hour))
 	client, err := Dial(server, dir)
 	if err != nil {
 		t.Fatal(err)
@@ -64,14 +72,7 @@ func TestRefusals(t *testing.T) {
 
 // The daemon's status is its own also while the client does not count the connection as ready yet.
 func TestReachedBeforeReady(t *testing.T) {
-	state, dir := t.TempDir(), t.TempDir()
-	c := identitytest.Issue(t, state, "node1", time.Now().Add(time.Hour))
-	a, err := identity.OpenAuthority(state)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cnitest.Save(t, dir, a, c)
-	server, _ := cnitest.Serve(t, a, hostdpb.UnimplementedHostDaemonServer{})
+	server, dir, _ := serve(t, time.Now().Add(time.Hour))
 	client, err := Dial(server, dir)
 	if err != nil {
 		t.Fatal(err)

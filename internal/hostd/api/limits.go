@@ -72,8 +72,8 @@ func (b *budgets) reset() {
 	b.limits = nil
 }
 
-// hold keeps a request of a guest above its rate back, and with it what comes after it on its connection: to refuse it at
-// once would have the guest ask again at once, and the daemon do nothing else.
+// hold delays a request above its guest's rate, and the requests behind it on its connection. If the daemon refused it at
+// once, the guest would ask again at once, and the daemon would do nothing else.
 func (h *Handler) hold(ctx context.Context, guest string) {
 	wait := h.rates.wait(guest)
 	if wait == 0 {

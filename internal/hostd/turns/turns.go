@@ -1,6 +1,6 @@
-// Package turns has the tenants change the host's network one at a time, the one first that has needed the least time of
-// late. The kernel makes such changes one at a time as well, behind the locks of rtnetlink and nftables, but in the order
-// in which they come: a tenant that asks for many would have the others wait behind each.
+// Package turns lets tenants change the host's network one at a time. The tenant that has used the least time recently
+// goes first. The kernel, too, makes such changes one at a time, behind the locks of rtnetlink and nftables, but in the order
+// in which they come: the others would wait behind each change of a tenant that makes many.
 //
 // What is changed does not belong here.
 package turns
@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// memory is the time after which what a tenant has needed counts for 1/e.
+// memory is the time after which the time that a tenant has used counts for 1/e of it.
 const memory = 2 * time.Second
 
-// Turns is the order of the tenants. The zero value is ready; nil has nobody wait.
+// Turns is the order of the tenants. The zero value is ready. With nil Turns nobody waits.
 type Turns struct {
 	mu      sync.Mutex
 	holder  *Turn

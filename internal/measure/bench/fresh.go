@@ -39,7 +39,7 @@ func (f *fresh) Renew(ctx context.Context, _ experiment.Execution) error {
 	}
 	for _, x := range s.Machines().Spec.Warmups() {
 		limited, done := context.WithTimeout(ctx, x.Case.Timeout)
-		_, err := s.Execute(limited, x)
+		_, err := s.Execute(limited, x) // one that fails does so in the block, too
 		done()
 		if errors.Is(err, experiment.ErrFatal) || ctx.Err() != nil {
 			return errors.Join(err, f.Down())

@@ -69,7 +69,7 @@ const leastReadings = 8
 
 // Unusual reports whether r is disturbed, by more than twice the median of earlier readings of the same
 // machine. On a rented VM whose neighbours always take a part of its processors, that part disturbs all
-// executions alike, and measuring one again does not avoid it. Fewer than leastReadings tell nothing.
+// executions alike, and measuring one again does not avoid it. Before there are leastReadings, each disturbed reading is unusual.
 func (r Reading) Unusual(earlier []Reading) bool {
 	if len(earlier) < leastReadings {
 		return r.Disturbed()

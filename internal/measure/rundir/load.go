@@ -30,15 +30,25 @@ func ReadFS(files fs.FS, path string) (result.Run, result.Journal, error) {
 	return read(path, func(name string) ([]byte, error) { return fs.ReadFile(files, name) })
 }
 
-func read(path string, file func(name string) ([]byte, error)) (result.Run, result.Journal, error) {
+// ReadRun reads what the run directory path says about its run, without its samples.
+func ReadRun(path string) (result.Run, error) { return readRun(path, os.ReadFile) }
+
+func readRun(path string, file func(name string) ([]byte, error)) (run result.Run, _ error) {
 	name := filepath.Join(path, RunFile)
 	data, err := file(name)
 	if err != nil {
-		return result.Run{}, result.Journal{}, fmt.Errorf("read run directory: %w", err)
+		return run, fmt.Errorf("read run directory: %w", err)
 	}
-	var run result.Run
 	if err := json.Unmarshal(data, &run); err != nil {
-		return result.Run{}, result.Journal{}, fmt.Errorf("parse %s: %w", name, err)
+		return run, fmt.Errorf("parse %s: %w", name, err)
+	}
+	return run, nil
+}
+
+func read(path string, file func(name string) ([]byte, error)) (result.Run, result.Journal, error) {
+	run, err := readRun(path, file)
+	if err != nil {
+		return result.Run{}, result.Journal{}, err
 	}
 	journal, err := readJournal(path, file)
 	if err == nil {

@@ -372,22 +372,6 @@ func (p *pool) finish(models cluster.Catalogue) Pool {
 	return p.Pool
 }
 
-// buyable returns the models that the pool may have, at its prices: those of its architecture, or
-// only those that it has.
-func (p *pool) buyable(models cluster.Catalogue, only bool) (left cluster.Catalogue) {
-	arch := p.nodes[0].Labels[archLabel]
-	for _, m := range models {
-		if p.Spot {
-			m.Price = m.Spot
-		}
-		same := cmp.Or(m.Arch, amd64) == cmp.Or(arch, amd64)
-		if (same && !only || p.Nodes[m.Name] > 0) && (!p.Spot || m.Spot > 0) {
-			left = append(left, m)
-		}
-	}
-	return left
-}
-
 // apart reports whether the rules of the pods allow them on one VM.
 func (p *pool) apart(pods []int) bool {
 	var g cluster.Guests

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -93,4 +94,20 @@ func Provider(nodes []cluster.Node) catalogue.Reservation {
 		}
 	}
 	return catalogue.ReserveNothing
+}
+
+// buyable returns the models that the pool may have, at its prices: those of its architecture, or
+// only those that it has.
+func (p *pool) buyable(models cluster.Catalogue, only bool) (left cluster.Catalogue) {
+	arch := p.nodes[0].Labels[archLabel]
+	for _, m := range models {
+		if p.Spot {
+			m.Price = m.Spot
+		}
+		same := cmp.Or(m.Arch, amd64) == cmp.Or(arch, amd64)
+		if (same && !only || p.Nodes[m.Name] > 0) && (!p.Spot || m.Spot > 0) {
+			left = append(left, m)
+		}
+	}
+	return left
 }

@@ -12,9 +12,12 @@ import (
 type SyntheticCluster struct {
 	Seed  uint64
 	Nodes int // 0: 50
-	// Rules are the kinds of rules, 0 to 9, that workloads have in turn. Empty: all, in this order.
+	// Rules are the kinds of rules, from 0 and below RuleKinds, that workloads have in turn. Empty: all, in this order.
 	Rules []int
 }
+
+// RuleKinds is the number of kinds of rules that a SyntheticCluster knows.
+const RuleKinds = 10
 
 // fields is a JSON object.
 type fields = map[string]any
@@ -51,7 +54,9 @@ func (s SyntheticCluster) WriteDump(w io.Writer) error {
 	}
 	g.daemons()
 	if len(s.Rules) == 0 {
-		s.Rules = []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}
+		for kind := range RuleKinds {
+			s.Rules = append(s.Rules, kind)
+		}
 	}
 	for app := range max(1, 6*s.Nodes/5) {
 		g.app(app, s.Rules[app%len(s.Rules)])

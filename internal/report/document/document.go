@@ -65,6 +65,14 @@ func (d *Document) SayBefore(sentences []string) {
 	d.Answer = strings.TrimSpace(strings.Join(append(sentences, d.Answer), " "))
 }
 
+// Said are the headlines, with one line on what is not known.
+func (d Document) Said() []string {
+	if len(d.NotKnown) == 0 {
+		return d.Headlines
+	}
+	return append(slices.Clone(d.Headlines), "Not known: "+strings.Join(d.NotKnown, "; ")+".")
+}
+
 // Finding is the answer without the caution before it.
 func (d Document) Finding() string { return strings.TrimSpace(strings.TrimPrefix(d.Answer, d.Caution)) }
 

@@ -15,9 +15,6 @@ func Join(parts ...string) string {
 	return strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" }), ", ")
 }
 
-// NotKnown is one line on the comparisons that decide nothing.
-func NotKnown(subjects []string) string { return "Not known: " + strings.Join(subjects, "; ") + "." }
-
 // Plural prints a count with its noun.
 func Plural(n int, noun string) string {
 	if n == 1 {

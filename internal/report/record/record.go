@@ -49,8 +49,7 @@ type Data struct {
 // changes after it.
 func (data Data) Put(d *document.Document) {
 	data.Title, data.Description, data.Run, data.Dir, data.Setting, data.Answer = d.Title, d.Description, d.Run, d.Dir, d.Setting, d.Answer
-	data.NotKnown = d.NotKnown
-	data.Headlines, data.Figures, data.Warnings, data.Series, data.Groups = d.Headlines, d.Figures, d.Warnings, d.Series, d.Groups
+	data.Headlines, data.NotKnown, data.Figures, data.Warnings, data.Series, data.Groups = d.Headlines, d.NotKnown, d.Figures, d.Warnings, d.Series, d.Groups
 	data.Failures, data.Provenance, data.File, data.Methods = d.Failures, d.Provenance, d.File, d.Methods
 	d.SchemaVersion, d.Data, d.Records = Version, data, data.records()
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"unnest/internal/report/document"
@@ -26,11 +25,7 @@ func Markdown(w io.Writer, doc document.Document) error {
 	case doc.Answer != "":
 		fmt.Fprintf(&b, "**%s**\n\n", inline(doc.Answer))
 	}
-	headlines := doc.Headlines
-	if len(doc.NotKnown) > 0 {
-		headlines = append(slices.Clone(headlines), document.NotKnown(doc.NotKnown))
-	}
-	bullets(&b, headlines)
+	bullets(&b, doc.Said())
 	if len(doc.Warnings) > 0 {
 		b.WriteString("**Warnings**\n\n")
 		bullets(&b, doc.Warnings)

@@ -253,8 +253,8 @@ func (c Config) path(file string) string { return c.Dir + "/" + file }
 // sharedSlots is the number of slots above which emulated processors share a thread.
 const sharedSlots = 32
 
-// accelArgument gives each emulated processor a thread of its own, unless the guest maps very many slots while it boots: QEMU 10.0
-// then uses an entry of the software TLB that another thread has freed. It aborts in iotlb_to_section, or an interrupt is lost.
+// accelArgument gives each emulated processor a thread of its own, unless the guest has very many slots. While the guest's kernel maps
+// those, threads of QEMU 10.0 use entries of the software TLB that another thread has freed: QEMU aborts in iotlb_to_section, or the guest hangs.
 func (c Config) accelArgument() string {
 	switch {
 	case c.Accel != TCG:

@@ -60,11 +60,8 @@ func (p *printer) document(doc document.Document) {
 		p.wrapped(bold, "", doc.Answer)
 		p.buf.WriteString("\n")
 	}
-	for _, h := range doc.Headlines {
+	for _, h := range doc.Said() {
 		p.wrapped("", "- ", h)
-	}
-	if len(doc.NotKnown) > 0 {
-		p.wrapped("", "- ", document.NotKnown(doc.NotKnown))
 	}
 	for i, warning := range doc.Warnings {
 		if i == 0 {
