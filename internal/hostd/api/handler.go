@@ -119,15 +119,20 @@ func (h *Handler) Connections() int { return len(h.listener().admitted()) }
 
 // onGuest has the guest that calls serve a request, in one round trip to its run.
 func onGuest[T any](ctx context.Context, h *Handler, f func(*guestrun.Guest) (T, error)) (T, error) {
-	g, err := h.Clients.Guest(ctx, caller(ctx))
+	g, err := h.onMachine(ctx, caller(ctx))
 	if err != nil {
 		var none T
 		return none, err
 	}
-	said, _ := metadata.FromIncomingContext(ctx)
-	if err := g.CheckMachine(ctx, identity.Machine(said)); err != nil {
-		var none T
-		return none, err
-	}
 	return f(g)
+}
+
+// onMachine returns the run of the client's guest, if the machine that calls is the guest.
+func (h *Handler) onMachine(ctx context.Context, c Client) (*guestrun.Guest, error) {
+	g, err := h.Clients.Guest(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	said, _ := metadata.FromIncomingContext(ctx)
+	return g, g.CheckMachine(ctx, identity.Machine(said))
 }

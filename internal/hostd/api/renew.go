@@ -15,6 +15,7 @@ import (
 	"unnest/internal/hostapi/hostdpb"
 	"unnest/internal/hostapi/identity"
 	"unnest/internal/hostd/certificates"
+	"unnest/internal/hostd/guestrun"
 )
 
 // How often a guest may renew its certificate: at once, and then.
@@ -23,6 +24,9 @@ const (
 	renewalInterval = 10 * time.Minute
 )
 
+// machineTime bounds the search for the guest's NICs during a renewal.
+const machineTime = 2 * time.Second
+
 // Renew implements hostdpb.HostDaemonServer. A renewal that is refused counts for the
 // limit too.
 func (h *Handler) Renew(ctx context.Context, r *hostdpb.RenewRequest) (*hostdpb.RenewResponse, error) {
@@ -30,6 +34,9 @@ func (h *Handler) Renew(ctx context.Context, r *hostdpb.RenewRequest) (*hostdpb.
 	name := c.Record.Name
 	if !h.renewals.allow(name, rate.Every(renewalInterval), renewalBurst) {
 		return nil, grpcstatus.Errorf(codes.ResourceExhausted, "guest %s renews its certificate too often: want one renewal in %v", name, renewalInterval)
+	}
+	if err := h.refuseClone(ctx, c); err != nil {
+		return nil, err
 	}
 	present := peerCertificate(ctx)
 	next, err := h.Credentials.Renew(c.Record, present, r.GetCertificateRequest())
@@ -46,6 +53,17 @@ func (h *Handler) Renew(ctx context.Context, r *hostdpb.RenewRequest) (*hostdpb.
 	h.Logs.Of(name).Info("renew certificate", "guest", name, "peer", peerAddress(ctx),
 		"present", identity.Serial(present), "serial", identity.Serial(next), "expires", next.NotAfter)
 	return &hostdpb.RenewResponse{Certificate: next.Raw}, nil
+}
+
+// refuseClone returns an error that wraps guestrun.ErrMachine if another machine calls with the guest's credentials. It returns
+// nil if it cannot tell: a guest renews its certificate also while its VMM does not answer, because the certificate would expire.
+func (h *Handler) refuseClone(ctx context.Context, c Client) error {
+	ctx, cancel := context.WithTimeout(ctx, machineTime)
+	defer cancel()
+	if _, err := h.onMachine(ctx, c); errors.Is(err, guestrun.ErrMachine) {
+		return err
+	}
+	return nil
 }
 
 // peerCertificate returns the verified certificate of the caller of an authenticated request.

@@ -286,6 +286,19 @@ func TestAttackClonedGuest(t *testing.T) {
 			t.Fatalf("a clone: got %v, want %s", err, want)
 		}
 	}
+	renew := func(mac string) error {
+		request, _, err := identity.NewRequest()
+		l.check(err)
+		ctx := metadata.NewOutgoingContext(t.Context(), identity.MachineMetadata([]string{mac}))
+		_, err = m.client().Renew(ctx, &hostdpb.RenewRequest{CertificateRequest: request})
+		return err
+	}
+	if err := renew("52:54:00:00:00:02"); grpcstatus.Code(err) != codes.PermissionDenied {
+		t.Errorf("a clone that renews: got %v, want PermissionDenied", err)
+	}
+	if err := renew("52:54:00:00:00:01"); err != nil {
+		t.Errorf("the guest renews: %v", err)
+	}
 	nics, err := m.client().ListNICs(t.Context(), &hostdpb.ListNICsRequest{})
 	l.check(err)
 	if n := nics.GetNics(); len(n) != 1 || n[0].GetContainerId() != "c" {
