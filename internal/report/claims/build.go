@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 
 	"unnest/experiments"
 	"unnest/internal/measure/stats"
@@ -247,23 +246,4 @@ func methods(f stats.Family) []document.Method {
 		{Term: "not decided", Text: "The interval holds 1 and the paper's value, or there is none: fewer than " + strconv.Itoa(stats.MinRepetitions) + " blocks, or the run was too noisy to conclude."},
 		{Term: "what an interval covers", Text: "This run: its guests were booted once. Another run on the same machine differs by more."},
 	}
-}
-
-// Summary is one line for each paper.
-func Summary(rows []Row) (lines []string) {
-	for _, paper := range titles {
-		counts, n := map[Answer]int{}, 0
-		for _, r := range rows {
-			if r.Paper == paper[0] {
-				counts[r.Answer]++
-				n++
-			}
-		}
-		var parts []string
-		for _, a := range []Answer{Agrees, Disagrees, NotDecided, NotTestable} {
-			parts = append(parts, fmt.Sprintf("%d %s", counts[a], a))
-		}
-		lines = append(lines, fmt.Sprintf("%s: %s", paper[1], strings.Join(parts, ", ")))
-	}
-	return lines
 }
