@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write docs/experiments.md")
+var update = flag.Bool("update", false, "write the pages of keys")
 
-// key is a property in experiments/schema.json.
+// key is a property in a JSON schema.
 type key struct {
 	Description string
 	Type        any
@@ -102,30 +102,35 @@ func (k key) tables(w *strings.Builder, title string) {
 	}
 }
 
-// docs/experiments.md says what experiments/schema.json does.
-func TestExperiments(t *testing.T) {
-	text, err := os.ReadFile("../experiments/schema.json")
-	var schema key
-	if err == nil {
-		err = json.Unmarshal(text, &schema)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err := os.ReadFile("experiments.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	const mark = "<!-- generated from experiments/schema.json by go test ./docs -update -->\n"
-	head, _, _ := strings.Cut(string(page), mark)
-	var want strings.Builder
-	want.WriteString(head + mark)
-	schema.tables(&want, "Experiment")
-	if *update {
-		if err := os.WriteFile("experiments.md", []byte(want.String()), 0o644); err != nil {
+// The pages of keys say what the schemas do.
+func TestKeys(t *testing.T) {
+	for name, p := range map[string]struct{ schema, title string }{
+		"experiments.md": {"experiments/schema.json", "Experiment"},
+		"hostd.md":       {"deploy/hostd.schema.json", "Configuration"},
+	} {
+		text, err := os.ReadFile("../" + p.schema)
+		var schema key
+		if err == nil {
+			err = json.Unmarshal(text, &schema)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
-	} else if string(page) != want.String() {
-		t.Error("docs/experiments.md is not what go test ./docs -update writes")
+		page, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mark := "<!-- generated from " + p.schema + " by go test ./docs -update -->\n"
+		head, _, _ := strings.Cut(string(page), mark)
+		var want strings.Builder
+		want.WriteString(head + mark)
+		schema.tables(&want, p.title)
+		if *update {
+			if err := os.WriteFile(name, []byte(want.String()), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		} else if string(page) != want.String() {
+			t.Errorf("docs/%s is not what go test ./docs -update writes", name)
+		}
 	}
 }
