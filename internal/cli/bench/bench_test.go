@@ -159,7 +159,7 @@ func TestSuitesAndCasesAreChecked(t *testing.T) {
 	mine := write(t, "mine.yaml", small)
 	for _, tt := range []struct{ arguments, want string }{
 		{"multilevel", "name one of its suites by --suite"},
-		{"hostlo --suite slow", "no suite \"slow\": there are connections, quick"},
+		{"hostlo --suite slow", "no suite \"slow\": there are connections, quick, docker"},
 		{"quickstart --case udp", "no case \"udp\": there are udp_rr/64, "},
 		{mine + " --suite quick", "only studies of unnest have suites"},
 	} {

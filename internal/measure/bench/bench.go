@@ -72,7 +72,7 @@ func bringUp(ctx context.Context, s study) (err error) {
 	alive, done := b.WhileAlive(ctx)
 	defer done()
 	if s.Needs().Machines {
-		phases.next("start containerd in the guest")
+		phases.next("start the container engine in the guest")
 		if err := b.StartEngines(alive); err != nil {
 			return err
 		}

@@ -82,6 +82,7 @@ func (f *file) checkUntil() {
 
 func (f *file) checkConfigurations() {
 	seen := map[string]bool{}
+	f.applyEngine()
 	for i, c := range f.spec.Configurations {
 		path := fmt.Sprintf("configurations[%d]", i)
 		if !f.Require(path, "name") {
@@ -108,6 +109,22 @@ func (f *file) checkConfigurations() {
 	f.checkDomains()
 	if n := len(f.spec.Configurations); n > maxConfigurations {
 		f.Fail("configurations", "got %d: want at most %d", n, maxConfigurations)
+	}
+}
+
+// applyEngine has the engine of the experiment run the containers in VMs, in place of containerd.
+func (f *file) applyEngine() {
+	if f.spec.Engine == "" {
+		return
+	}
+	some := false
+	for i, c := range f.spec.Configurations {
+		if c.Stack.String() == "vm/containerd" && len(c.Domains) == 0 {
+			f.spec.Configurations[i].Stack, some = stack.Stack{stack.VM, f.spec.Engine}, true
+		}
+	}
+	if !some {
+		f.Fail("engine", "no configuration has stack vm/containerd, as NAT and BrFusion: add one, or leave the key out")
 	}
 }
 

@@ -32,6 +32,7 @@ type Spec struct {
 	Baselines      []string      // configurations that the others are compared with, the main one first
 	Guest          Guest
 	Release        stack.Release // of Debian in each VM, unless its configuration has another one; empty: the default
+	Engine         stack.Layer   // of the containers in VMs, in place of containerd; empty: containerd
 	Overcommit     Overcommit    // empty: Full
 	Configurations []stack.Configuration
 	Cases          []Case

@@ -97,6 +97,7 @@ func (f *file) decode(root ast.Node) {
 		"baselines":      f.NotEmpty(yamldoc.Scalars(f.Document, &s.Baselines, yamldoc.Text)),
 		"profile":        yamldoc.Scalar(f.Document, &s.Profile, oneOf(suite.Quick, suite.Paper)),
 		"guest":          f.guest,
+		"engine":         yamldoc.Scalar(f.Document, &s.Engine, stack.ParseEngine),
 		"overcommit":     yamldoc.Scalar(f.Document, &s.Overcommit, oneOf(Full, Reserved)),
 		"configurations": f.NotEmpty(f.List(f.configuration)),
 		"pairs":          f.NotEmpty(yamldoc.Scalars(f.Document, &s.Pairs, ParsePair)),

@@ -139,7 +139,7 @@ func TestParseRefuses(t *testing.T) {
 		{"name: NoCont", "name: other", `x.yaml:4: configurations[0]: key stack is missing`},
 		{"{name: NoCont}", "{stack: vm}", `x.yaml:4: configurations[0]: key name is missing`},
 		{"{name: NoCont}", "NoCont", `x.yaml:4: configurations[0]: want keys and values such as arch, domains, drive, got "NoCont"`},
-		{"stack: vm/containerd", "stack: vm/kvm", `x.yaml:5: configurations[1].stack: stack "vm/kvm": unknown layer "kvm": want metal, vm, ssh, xen-pv, xen-pvh, xen-hvm, kubernetes, containerd or docker`},
+		{"stack: vm/containerd", "stack: vm/kvm", `x.yaml:5: configurations[1].stack: stack "vm/kvm": unknown layer "kvm": want metal, vm, ssh, xen-pv, xen-pvh, xen-hvm, kubernetes, containerd, docker or podman`},
 		{"stack: vm/containerd", "stack: metal/containerd", `x.yaml:5: configurations[1]: configuration "fused": network brfusion needs a container in a VM: its VMM plugs the NIC; use a stack such as vm/containerd`},
 		{", network: brfusion", "", `x.yaml:5: configurations[1]: key network is missing: want host, nat or brfusion`},
 		{"suite: network\n", "", `x.yaml:1: key suite is missing`},
@@ -152,6 +152,8 @@ func TestParseRefuses(t *testing.T) {
 		{"suite: network", "suite: network\nseed: 0", `x.yaml:3: seed: want a whole number above 0, got "0"`},
 		{"suite: network", "suite: network\nguest: {memory: 1GB}", `x.yaml:3: guest.memory: want a positive number of bytes such as 1280 or 64KiB, got "1GB"`},
 		{"suite: network", "suite: network\nguest: {memory: 9223372036854775807GiB}", `x.yaml:3: guest.memory: want a positive number`},
+		{"suite: network", "suite: network\nengine: runc", `x.yaml:3: engine: unknown engine "runc": want containerd, docker or podman`},
+		{"stack: vm/containerd, network: brfusion}", "stack: vm}\nengine: docker", `x.yaml:6: engine: no configuration has stack vm/containerd`},
 		{"suite: network", "suite: network\nguest:", `x.yaml:3: guest: want keys and values such as memory, release, vcpus, got nothing`},
 		{"suite: network", "suite: &a network", `x.yaml:2: suite: want a single value, got a YAML anchor, alias or tag, which is not supported`},
 		{"suite: network", "suite: network\n  broken", `x.yaml:`},
@@ -295,4 +297,24 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("an empty experiment: %+v", s)
 		}
 	})
+}
+
+// The engine of the experiment runs the containers in VMs in place of containerd.
+func TestEngine(t *testing.T) {
+	spec, err := Parse("x.yaml", []byte(`name: x
+suite: network
+engine: podman
+configurations: [{name: NoCont}, {name: NAT}, {name: metal.aufs}, {name: other, stack: vm/containerd, network: nat}, {name: DockerNAT}]
+cases: [{name: udp_rr, workload: sockperf, protocol: udp, sizes: [64], duration: 1s}]
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stacks []string
+	for _, c := range spec.Configurations {
+		stacks = append(stacks, c.Stack.String())
+	}
+	if diff := cmp.Diff([]string{"vm", "vm/podman", "metal/containerd", "vm/podman", "vm/docker"}, stacks); diff != "" {
+		t.Error(diff)
+	}
 }

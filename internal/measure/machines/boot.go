@@ -79,6 +79,9 @@ func machineKey(spec *experiment.Spec, c stack.Configuration) (string, error) {
 	if c.Release != "" {
 		key += ", of " + string(c.Release)
 	}
+	if engine, _ := c.Stack.Engine(); engine == stack.Docker || engine == stack.Podman {
+		key += ", with " + string(engine) // and its packages
+	}
 	if c.Start != "" || c.VHostPoll != 0 {
 		key += ", of " + c.Name
 	}

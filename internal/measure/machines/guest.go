@@ -117,7 +117,11 @@ func nodeName(n int) string { return "node" + strconv.Itoa(n) }
 // configuration of level 2, it boots the inner guest first.
 func (b *Set) guest(ctx context.Context, c stack.Configuration, node *fleet.Node) (*machine.Machine, error) {
 	if c.Level() == 1 {
-		return newGuest(ctx, b.Fleet, node, node.Err, node)
+		m, err := newGuest(ctx, b.Fleet, node, node.Err, node)
+		if err == nil {
+			m.Runs, _ = c.Stack.Engine()
+		}
+		return m, err
 	}
 	if err := b.prepareOuter(ctx, node); err != nil {
 		return nil, err
@@ -152,7 +156,8 @@ func newGuest(ctx context.Context, f *fleet.Fleet, n *fleet.Node, died func() er
 		return nil, err
 	}
 	inside := place.Within{Place: in, Env: []string{"LC_ALL=C", "HOME=/tmp"}, Name: in.String()}
-	return &machine.Machine{
+	var m *machine.Machine
+	m = &machine.Machine{
 		Place: inside, Address: n.TenantIP, Work: "/var/lib/unnest/work", Gone: n.Done(), Node: outer,
 		Died: func() error {
 			if err := died(); err != nil {
@@ -166,11 +171,12 @@ func newGuest(ctx context.Context, f *fleet.Fleet, n *fleet.Node, died func() er
 		Close:       func() error { _ = in.Close(); return nil }, // the guest is killed anyway
 		StartEngine: func(ctx context.Context) error { return f.StartEngine(ctx, n, in) },
 		StartContainer: func(ctx context.Context, name string, options ...string) (place.Place, error) {
-			args := append([]string{machine.Engine, "run", "--detach", "--name", name}, options...)
+			args := append([]string{m.Engine(), "run", "--detach", "--name", name}, options...)
 			if err := place.Run(ctx, in, append(args, image.ContainerImage)...); err != nil {
 				return nil, err
 			}
-			return place.Container{Place: inside, Engine: machine.Engine, Name: name}, nil
+			return place.Container{Place: inside, Engine: m.Engine(), Name: name}, nil
 		},
-	}, nil
+	}
+	return m, nil
 }

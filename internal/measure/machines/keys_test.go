@@ -81,6 +81,9 @@ func TestMachineKeyOfRemotes(t *testing.T) {
 	if k := key("ssh://h", stack.SSH, stack.Docker); k == plain {
 		t.Errorf("by two engines: %q for both", k)
 	}
+	if k := key("", stack.VM, stack.Docker); k == key("", stack.VM, stack.Containerd) || k == key("", stack.VM, stack.Podman) {
+		t.Errorf("guests by several engines: %q for them", k)
+	}
 	if k := key("ssh://i", stack.SSH); k == plain {
 		t.Errorf("two hosts: %q for both", k)
 	}

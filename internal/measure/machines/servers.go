@@ -38,6 +38,8 @@ var kinds = []kind{
 	{"metal/containerd", outside, outside, everywhere, false, false},
 	{"vm", outside, outside, everywhere, false, true},
 	{"vm/containerd", outsidePod, outsidePod, everywhere, true, false},
+	{"vm/docker", outsidePod, outsidePod, everywhere, true, false},
+	{"vm/podman", outsidePod, outsidePod, everywhere, true, false},
 	{"vm/vm", outside, outside, inside, false, false},
 	{"vm/vm/containerd", outside, outside, inside, false, false},
 	{"ssh", outside, nowhere, nowhere, false, false}, // it does not have our image
@@ -75,7 +77,7 @@ func (b *Set) CheckServer(c stack.Configuration, s Server) error {
 	i := slices.IndexFunc(kinds, func(k kind) bool { return k.stack == c.Stack.String() })
 	switch {
 	case i < 0:
-		return fmt.Errorf("stack %s: clients cannot reach it yet: use metal, vm, vm/vm or ssh, or a containerd container in it", c.Stack)
+		return fmt.Errorf("stack %s: clients cannot reach it yet: use metal, vm, vm/vm or ssh, or a container of containerd in it", c.Stack)
 	case len(kinds[i].from(s)) == 0:
 		return fmt.Errorf("stack %s: the servers of applications come with our container image: use ssh/containerd or ssh/docker", c.Stack)
 	case c.Architecture() != stack.X8664 && !kinds[i].foreign:

@@ -23,7 +23,8 @@ func (b *Set) FindEngine(ctx context.Context) error {
 	i := slices.IndexFunc(b.Spec.Configurations, func(c stack.Configuration) bool { return !c.Stack.Remote() && c.Architecture() == stack.X8664 })
 	if i >= 0 {
 		m := b.Of(b.Spec.Configurations[i])[0]
-		for _, tool := range []string{"containerd", "runc", machine.Engine} {
+		tools := map[string][]string{machine.Nerdctl: {"containerd", "runc"}, "docker": {"containerd", "runc"}, "podman": {"runc"}}[m.Engine()]
+		for _, tool := range append(tools, m.Engine()) {
 			if err := b.FindTool(ctx, m.Place, tool); err != nil {
 				return m.Explain(err)
 			}

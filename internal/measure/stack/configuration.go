@@ -24,10 +24,11 @@ const (
 // The networks between the containers of one pod, which need drive Pod. NAT can be used
 // with it too (Bacou et al. 2019, §5.1).
 const (
-	Localhost      Network = "localhost"    // one network namespace: the pod's loopback in one machine
-	OverlayNetwork Network = "overlay"      // a VXLAN between two machines, like that of Docker's overlay driver
-	Hostlo         Network = "hostlo"       // a loopback across two machines, provided by the VMM (§4)
-	HostloPlain    Network = "hostlo-plain" // the same as in the paper: every frame goes to every machine
+	Localhost      Network = "localhost"      // one network namespace: the pod's loopback in one machine
+	OverlayNetwork Network = "overlay"        // a VXLAN between two machines, like that of Docker's overlay driver
+	Hostlo         Network = "hostlo"         // a loopback across two machines, provided by the VMM (§4)
+	HostloPlain    Network = "hostlo-plain"   // the same as in the paper: every frame goes to every machine
+	DockerOverlay  Network = "docker-overlay" // Docker's overlay driver, in a swarm of two machines
 )
 
 // The networks of a pod of a cluster, besides HostNetwork and BrFusion.
@@ -50,7 +51,7 @@ func (n Network) OfCluster() bool {
 
 // ofPod reports whether the network is only between the containers of a pod.
 func (n Network) ofPod() bool {
-	return n == Localhost || n == OverlayNetwork || n == Hostlo || n == HostloPlain
+	return n == Localhost || n == OverlayNetwork || n == DockerOverlay || n == Hostlo || n == HostloPlain
 }
 
 // Storage is the place of a container's working files.
@@ -203,6 +204,7 @@ var (
 		BrFusionTrunk:  ", with a VLAN of its own on a NIC from the VMM",
 		Localhost:      ", on its pod's loopback",
 		OverlayNetwork: ", on a VXLAN overlay",
+		DockerOverlay:  ", on Docker's overlay network",
 		Hostlo:         ", on its pod's loopback, which the VMM backs",
 		PodNetwork:     ", on the network of pods",
 		Service:        ", on the network of pods, reached by a Service",

@@ -3,13 +3,15 @@ package stack
 import "slices"
 
 // named are the configurations that the papers name, with containers of containerd instead
-// of Docker.
+// of Docker, and those with Docker's own networks.
 var named = append(lubomski(), []Configuration{
 	{Name: "NoCont", Stack: Stack{VM}},
 	{Name: "NAT", Stack: Stack{VM, Containerd}, Network: NAT},
 	{Name: "BrFusion", Stack: Stack{VM, Containerd}, Network: BrFusion},
 	{Name: "SameNode", Stack: Stack{VM, Containerd}, Network: Localhost, Drive: Pod},
 	{Name: "Overlay", Stack: Stack{VM, Containerd}, Network: OverlayNetwork, Drive: Pod},
+	{Name: "DockerNAT", Stack: Stack{VM, Docker}, Network: NAT},
+	{Name: "DockerOverlay", Stack: Stack{VM, Docker}, Network: DockerOverlay, Drive: Pod},
 	{Name: "Hostlo", Stack: Stack{VM, Containerd}, Network: Hostlo, Drive: Pod},
 	{Name: "L0", Stack: Stack{Metal}},
 	{Name: "L1", Stack: Stack{VM}},
@@ -39,7 +41,7 @@ func lubomski() (all []Configuration) {
 
 // Named returns the configuration with a name of the papers: NoCont, NAT, BrFusion,
 // SameNode, Overlay and Hostlo (Bacou et al. 2019, §5.1, where NAT has drive Pod when
-// compared with the last three), L0, L1 and L2 (FitzGerald 2014, §2.3), and the 16 of
+// compared with the last three), DockerNAT and DockerOverlay, which are NAT and Overlay by Docker itself, L0, L1 and L2 (FitzGerald 2014, §2.3), and the 16 of
 // Lubomski et al. (§3.1, Table 1), (metal|vm).(local|remote|aufs|mnt|aufs.nat|aufs.host|
 // mnt.nat|mnt.host), of which .local, .aufs and .mnt are driven locally, the others from
 // outside (Table 7).

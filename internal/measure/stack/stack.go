@@ -22,13 +22,22 @@ const (
 	XenHVM     Layer = "xen-hvm"    // a domain of a Xen host with hardware virtualization and emulated devices
 	Containerd Layer = "containerd" // a container run by containerd
 	Docker     Layer = "docker"     // a container run by Docker
+	Podman     Layer = "podman"     // a container run by Podman, in a VM only
 	Kubernetes Layer = "kubernetes" // a pod of an existing cluster
 )
 
-const knownLayers = "metal, vm, ssh, xen-pv, xen-pvh, xen-hvm, kubernetes, containerd or docker"
+const knownLayers = "metal, vm, ssh, xen-pv, xen-pvh, xen-hvm, kubernetes, containerd, docker or podman"
 
 // Container reports whether the layer is a container engine.
-func (l Layer) Container() bool { return l == Containerd || l == Docker }
+func (l Layer) Container() bool { return l == Containerd || l == Docker || l == Podman }
+
+// ParseEngine accepts the name of a layer that is a container engine.
+func ParseEngine(name string) (Layer, error) {
+	if l := Layer(name); l.Container() {
+		return l, nil
+	}
+	return "", fmt.Errorf("unknown engine %q: want containerd, docker or podman", name)
+}
 
 // Xen reports whether the layer is a domain of a Xen host.
 func (l Layer) Xen() bool { return l == XenPV || l == XenPVH || l == XenHVM }
@@ -92,7 +101,9 @@ func (s Stack) validateLayer(i int, l Layer) error {
 	case (l == Metal || l == SSH || l.Xen()) && i > 0:
 		return fmt.Errorf("layer %s is above another one: it can only be the first", l)
 	case i == 0 && l.Container():
-		return fmt.Errorf("the container has no machine: want metal/%s or vm/%s", l, l)
+		return fmt.Errorf("the container has no machine: want one below it, such as vm/%s", l)
+	case l == Podman && s[i-1] != VM:
+		return fmt.Errorf("podman runs containers in a VM of this host only: want vm/podman")
 	case l == VM && i > 0 && s[i-1] == Metal:
 		return fmt.Errorf("leave out metal: vm is on the host")
 	case l == VM && i > 0 && s[i-1] == SSH:

@@ -25,7 +25,7 @@ func (c Configuration) validate() error {
 	if err := c.Stack.Validate(); err != nil {
 		return err
 	}
-	return cmp.Or(c.validateDomains(), c.validateNetwork(), c.validateStorage(), c.validateMachine(), c.validateStart(), c.validateHost())
+	return cmp.Or(c.validateDomains(), c.validateNetwork(), c.validateStorage(), c.validateEngine(), c.validateMachine(), c.validateStart(), c.validateHost())
 }
 
 func (c Configuration) validateStorage() error {
@@ -117,7 +117,7 @@ func (c Configuration) validateNetwork() error {
 		return fmt.Errorf("network %s is of a cluster: use stack kubernetes", c.Network)
 	}
 	if !c.Network.known() {
-		return fmt.Errorf("unknown network %q: want host, nat, brfusion, brfusion-cold, brfusion-trunk, localhost, overlay, hostlo or hostlo-plain", string(c.Network))
+		return fmt.Errorf("unknown network %q: want host, nat, brfusion, brfusion-cold, brfusion-trunk, localhost, overlay, docker-overlay, hostlo or hostlo-plain", string(c.Network))
 	}
 	if _, ok := c.Stack.Engine(); !ok && c.Network != "" {
 		return fmt.Errorf("network %s needs a container: use a stack such as %s/containerd", c.Network, c.Stack)
@@ -126,6 +126,20 @@ func (c Configuration) validateNetwork() error {
 		return fmt.Errorf("network %s needs a container in a VM: its VMM plugs the NIC; use a stack such as vm/containerd", c.Network)
 	}
 	return c.validatePod()
+}
+
+// validateEngine checks that the engine has the network.
+func (c Configuration) validateEngine() error {
+	engine, _ := c.Stack.Engine()
+	switch {
+	case c.Network == DockerOverlay && engine != Docker:
+		return fmt.Errorf("network %s is Docker's: use stack vm/docker", c.Network)
+	case engine == Docker && (c.Network == BrFusionCold || c.Network == BrFusionTrunk):
+		return fmt.Errorf("network %s: Docker has one network of NICs: want brfusion, or stack vm/containerd", c.Network)
+	case engine == Podman && c.Release == Trixie && c.Network != "" && c.Network != HostNetwork && c.Network != NAT && c.Network != BrFusion && c.Network != Localhost:
+		return fmt.Errorf("network %s: Podman of Debian 13 has no CNI: want host, nat, brfusion or localhost, or release bookworm", c.Network)
+	}
+	return nil
 }
 
 // validatePod checks that a pod has containers in VMs, and a network between them.
@@ -139,7 +153,7 @@ func (c Configuration) validatePod() error {
 	case !contained || c.Level() == 0:
 		return fmt.Errorf("drive pod needs a container in a VM: use a stack such as vm/containerd")
 	case !c.Network.ofPod() && c.Network != NAT:
-		return fmt.Errorf("drive pod needs a network between the pod's containers: want localhost, nat, overlay, hostlo or hostlo-plain")
+		return fmt.Errorf("drive pod needs a network between the pod's containers: want localhost, nat, overlay, docker-overlay, hostlo or hostlo-plain")
 	}
 	return nil
 }

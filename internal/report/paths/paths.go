@@ -79,7 +79,7 @@ func nestedIn(network stack.Network, in machine) (hops []Hop, ok bool) {
 		return nil, true
 	case stack.NAT:
 		return []Hop{{"NAT", inNest, in}, {"bridge", inNest, in}, {"veth", inNest, in}}, true
-	case stack.OverlayNetwork:
+	case stack.OverlayNetwork, stack.DockerOverlay:
 		return []Hop{{"VXLAN", inNest, in}, {"bridge", inNest, in}, {"veth", inNest, in}}, true
 	}
 	return nil, false

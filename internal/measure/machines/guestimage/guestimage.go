@@ -3,6 +3,7 @@
 package guestimage
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -29,15 +30,15 @@ type Images struct {
 	Outer    image.Image // of the guests that run other guests
 	Xen      image.Image // of the Xen host that a run boots, and of the domains of all Xen hosts
 	Foreign  map[stack.Arch]image.Image
-	Releases map[stack.Release]image.Image // of the guests with another Debian than Inner
-	Archive  *image.Archive                // of containers on the user's hosts
-	files    map[string]string             // of the cases; images without our binaries have these only
-	derived  map[string]string             // made of files, by programs of this machine's architecture
+	Others   map[other]image.Image // of the guests with another Debian than Inner, or another container engine
+	Archive  *image.Archive        // of containers on the user's hosts
+	files    map[string]string     // of the cases; images without our binaries have these only
+	derived  map[string]string     // made of files, by programs of this machine's architecture
 }
 
 // New says what the configurations of spec need. build makes it.
 func New(spec *experiment.Spec, binaries string) Images {
-	i := Images{spec: spec, binaries: binaries, Recipe: image.DefaultRecipe(), Foreign: map[stack.Arch]image.Image{}, Releases: map[stack.Release]image.Image{}, files: map[string]string{}, derived: map[string]string{}}
+	i := Images{spec: spec, binaries: binaries, Recipe: image.DefaultRecipe(), Foreign: map[stack.Arch]image.Image{}, Others: map[other]image.Image{}, files: map[string]string{}, derived: map[string]string{}}
 	if all := Packages(spec); len(all) > 0 || slices.ContainsFunc(spec.Cases, func(c experiment.Case) bool { return c.Local != nil }) {
 		i.Recipe = image.SuiteRecipe(all)
 	}
@@ -116,15 +117,18 @@ func Build(ctx context.Context, binaries string, step func(string)) (image.Image
 // CNITimer is the program in the guests that times CNI plugins.
 const CNITimer = "/usr/lib/unnest/cni-timer"
 
+// nerdctl is the command line of containerd in the guests.
+const nerdctl = "/usr/local/bin/nerdctl"
+
 // imageBuilder makes images with our binaries in them.
 func imageBuilder(binaries string, step func(string)) image.Builder {
 	return image.Builder{
 		Cache: image.CacheDir(),
 		Files: map[string]string{
-			"/usr/local/bin/nerdctl": filepath.Join(binaries, "nerdctl"),
-			"/usr/lib/cni/brfusion":  filepath.Join(binaries, "unnest-cni"),
-			"/usr/lib/cni/hostlo":    filepath.Join(binaries, "unnest-cni"),
-			CNITimer:                 filepath.Join(binaries, "cni-timer"),
+			nerdctl:                 filepath.Join(binaries, "nerdctl"),
+			"/usr/lib/cni/brfusion": filepath.Join(binaries, "unnest-cni"),
+			"/usr/lib/cni/hostlo":   filepath.Join(binaries, "unnest-cni"),
+			CNITimer:                filepath.Join(binaries, "cni-timer"),
 		},
 		Progress: step,
 	}
@@ -163,8 +167,8 @@ func (i *Images) buildFor(ctx context.Context, c stack.Configuration) (err error
 		err = i.buildForeign(ctx, c.Architecture())
 	case c.Level() == 0:
 		_, err = i.Builder.Root(ctx, i.Recipe)
-	case i.another(c.Release):
-		err = i.buildRelease(ctx, c.Release)
+	case i.otherOf(c) != other{}:
+		err = i.buildOther(ctx, i.otherOf(c))
 	default:
 		i.Inner, err = i.Builder.Build(ctx, i.Recipe)
 		i.Digest = i.Inner.Digest
@@ -177,26 +181,61 @@ func (i *Images) buildFor(ctx context.Context, c stack.Configuration) (err error
 
 // Of returns the image of the guest that the cases of a configuration run in.
 func (i *Images) Of(c stack.Configuration) image.Image {
-	if i.another(c.Release) {
-		return i.Releases[c.Release]
+	if o := i.otherOf(c); o != (other{}) {
+		return i.Others[o]
 	}
 	return i.Inner
 }
 
-// another reports whether a release is not that of the recipe.
-func (i *Images) another(r stack.Release) bool { return r != "" && string(r) != i.Recipe.Suite }
+// other is in what a guest differs from that of the recipe.
+type other struct {
+	release stack.Release // empty: that of the recipe
+	engine  stack.Layer   // docker, podman; empty: containerd
+}
 
-// buildRelease makes the image with another release of Debian.
-func (i *Images) buildRelease(ctx context.Context, r stack.Release) error {
-	recipe, err := i.Recipe.Of(string(r))
+// otherOf returns the zero value for the guest of the recipe.
+func (i *Images) otherOf(c stack.Configuration) (o other) {
+	if string(c.Release) != i.Recipe.Suite {
+		o.release = c.Release
+	}
+	if engine, _ := c.Stack.Engine(); engine == stack.Docker || engine == stack.Podman {
+		o.engine = engine
+	}
+	return o
+}
+
+// enginePackages are the Debian packages of a container engine, other than containerd. Docker needs AppArmor's parser. Those of
+// Debian 13 have the command docker, and what connects containers of Podman, in packages of their own.
+func enginePackages(o other) []string {
+	switch {
+	case o.engine == stack.Docker && o.release == stack.Trixie:
+		return []string{"docker.io", "docker-cli", "apparmor"}
+	case o.engine == stack.Docker:
+		return []string{"docker.io", "apparmor"}
+	case o.engine == stack.Podman && o.release == stack.Trixie:
+		return []string{"podman", "netavark", "nftables"}
+	case o.engine == stack.Podman:
+		return []string{"podman"}
+	}
+	return nil
+}
+
+// buildOther makes an image with another release of Debian or another engine, which needs no nerdctl.
+func (i *Images) buildOther(ctx context.Context, o other) error {
+	recipe, err := i.Recipe.With(enginePackages(o)...).Of(cmp.Or(string(o.release), i.Recipe.Suite))
 	if err != nil {
 		return err
 	}
-	if i.Releases[r], err = i.Builder.Build(ctx, recipe); err != nil {
-		return fmt.Errorf("release %s: %w", r, err)
+	builder := i.Builder
+	if o.engine != "" {
+		builder.Files = maps.Clone(builder.Files)
+		delete(builder.Files, nerdctl)
+	}
+	if i.Others[o], err = builder.Build(ctx, recipe); err != nil {
+		return fmt.Errorf("guest of %s: %w", strings.TrimSpace(string(o.release)+" "+string(o.engine)), err)
 	}
 	if i.Digest == "" {
-		i.Digest = i.Releases[r].Digest
+		i.Digest = i.Others[o].Digest
 	}
 	return nil
 }

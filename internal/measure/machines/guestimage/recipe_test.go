@@ -60,10 +60,28 @@ func TestDomainImages(t *testing.T) {
 // A configuration has the image of its release, the others that of the default.
 func TestImageOfRelease(t *testing.T) {
 	i := New(benchtest.Parse(t, twoApplications), "/bin")
-	i.Inner, i.Releases[stack.Trixie] = image.Image{Digest: "12"}, image.Image{Digest: "13"}
+	i.Inner, i.Others[other{release: stack.Trixie}] = image.Image{Digest: "12"}, image.Image{Digest: "13"}
 	for release, want := range map[stack.Release]string{"": "12", stack.Bookworm: "12", stack.Trixie: "13"} {
 		if got := i.Of(stack.Configuration{Release: release}).Digest; got != want {
 			t.Errorf("release %q: image %s, want %s", release, got, want)
 		}
+	}
+}
+
+// A guest has the packages of its engine. One with Docker has the release of its packages.
+func TestImageOfEngine(t *testing.T) {
+	i := New(benchtest.Parse(t, twoApplications), "/bin")
+	i.Inner, i.Others[other{engine: stack.Docker}] = image.Image{Digest: "containerd"}, image.Image{Digest: "docker"}
+	for engine, want := range map[stack.Layer]string{stack.Containerd: "containerd", stack.Docker: "docker", stack.Podman: ""} {
+		c := stack.Configuration{Stack: stack.Stack{stack.VM, engine}}
+		if got := i.Of(c).Digest; got != want {
+			t.Errorf("engine %s: image %q, want %q", engine, got, want)
+		}
+		if named := slices.ContainsFunc(enginePackages(i.otherOf(c)), func(p string) bool { return strings.HasPrefix(p, string(engine)) }); named != (engine != stack.Containerd) {
+			t.Errorf("engine %s: packages %q", engine, enginePackages(i.otherOf(c)))
+		}
+	}
+	if packages := enginePackages(other{stack.Trixie, stack.Docker}); !slices.Contains(packages, "docker-cli") {
+		t.Errorf("Docker of Debian 13: %q", packages)
 	}
 }

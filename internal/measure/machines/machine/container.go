@@ -16,8 +16,19 @@ import (
 	"unnest/internal/testbed/place"
 )
 
-// Engine is the command line of the container engine.
-const Engine = "nerdctl"
+// Nerdctl is the command line of containerd.
+const Nerdctl = "nerdctl"
+
+// EngineOf is the command line of a container engine. Those of all engines have the options of Docker's.
+func EngineOf(l stack.Layer) string {
+	if l == stack.Docker || l == stack.Podman {
+		return string(l)
+	}
+	return Nerdctl
+}
+
+// Engine is the command line of the machine's container engine.
+func (m *Machine) Engine() string { return EngineOf(m.Runs) }
 
 // Contain starts the container of a configuration with network options of the
 // engine's run command. dir holds the files that the container keeps on a volume.
@@ -88,6 +99,8 @@ func NetworkArgs(n stack.Network, ports []workload.Port) []string {
 		return []string{"--network", fleet.HostloNetwork}
 	case stack.HostloPlain:
 		return []string{"--network", fleet.HostloPlainNetwork}
+	case stack.DockerOverlay:
+		return []string{"--network", dockerOverlay}
 	case stack.OverlayNetwork: // joinOverlay makes it when the container runs
 		return []string{"--network", "none"}
 	}
@@ -100,13 +113,13 @@ func NetworkArgs(n stack.Network, ports []workload.Port) []string {
 
 // PodAddress returns the address of the container's own NIC.
 func PodAddress(ctx context.Context, m *Machine, name string) (string, error) {
-	out, err := place.Output(ctx, m.Place, Engine, "inspect", "--format", "{{.NetworkSettings.IPAddress}}", name)
+	out, err := place.Output(ctx, m.Place, m.Engine(), "inspect", "--format", "{{.NetworkSettings.IPAddress}}{{range .NetworkSettings.Networks}} {{.IPAddress}}{{end}}", name)
 	if err != nil {
 		return "", err
 	}
-	address := strings.TrimSpace(string(out))
+	address, _, _ := strings.Cut(strings.TrimSpace(string(out)), " ")
 	if net.ParseIP(address) == nil {
-		return "", fmt.Errorf("find the address of container %s: %s inspect prints %q", name, Engine, address)
+		return "", fmt.Errorf("find the address of container %s: %s inspect prints %q", name, m.Engine(), out)
 	}
 	return address, nil
 }

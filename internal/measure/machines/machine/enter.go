@@ -19,19 +19,19 @@ import (
 // pod, so the cost of the filter is in no figure of a pod. Containers that are loaded
 // from outside are entered by the engine, with the filter.
 func Enter(ctx context.Context, m *Machine, name string) (place.Place, error) {
-	const find = `pid=$(` + Engine + ` inspect --format '{{.State.Pid}}' "$1") && echo "$pid" && while IFS=: read -r _ hierarchy path; do
+	const find = `pid=$("$2" inspect --format '{{.State.Pid}}' "$1") && echo "$pid" && while IFS=: read -r _ hierarchy path; do
 	for root in "/sys/fs/cgroup/${hierarchy#name=}" /sys/fs/cgroup/unified; do
 		[ ! -e "$root$path/cgroup.procs" ] || { echo "$root$path"; break; }
 	done
 done <"/proc/$pid/cgroup"`
-	out, err := place.Output(ctx, m.Place, "sh", "-c", find, "find", name)
+	out, err := place.Output(ctx, m.Place, "sh", "-c", find, "find", name, m.Engine())
 	if err != nil {
 		return nil, fmt.Errorf("find container %s: %w", name, err)
 	}
 	found := strings.Fields(string(out)) // its process ID, then its control group in each hierarchy
 	if len(found) < 2 || found[0] == "0" {
 		err := fmt.Errorf("find container %s: its process and control groups are %q", name, out)
-		return nil, WithContainerEnd(ctx, place.Container{Place: m.Place, Engine: Engine, Name: name}, err)
+		return nil, WithContainerEnd(ctx, place.Container{Place: m.Place, Engine: m.Engine(), Name: name}, err)
 	}
 	const join = `set -e; pid=$1; shift; while [ "$1" != -- ]; do echo $$ >"$1/cgroup.procs"; shift; done; exec nsenter --all --target "$pid" "$@"`
 	return place.Within{

@@ -8,6 +8,7 @@ import (
 
 	"unnest/internal/measure/experiment"
 	"unnest/internal/measure/result"
+	"unnest/internal/measure/stack"
 	"unnest/internal/testbed/fleet"
 	"unnest/internal/testbed/place"
 	"unnest/internal/testbed/xen"
@@ -26,6 +27,7 @@ type Machine struct {
 	Died    func() error    // why it has ended, nil while it lives; may be nil
 	Close   func() error    // undoes what was done on it; nil: nothing to undo
 	engine  bool            // its container engine has been started
+	Runs    stack.Layer     // its container engine; empty: containerd
 	meter   *Meter          // of a guest's CPU time; nil: not started yet
 	Node    *fleet.Node     // the guest on this host that it is, or is in; nil: none
 	Domain  *xen.Domain     // the domain of Xen that it is; nil: none

@@ -194,7 +194,7 @@ exec nerdctl run --detach --cgroup-parent "/$group" --volume /usr/local:/usr/loc
 	if err := place.Run(ctx, h.Inside, args...); err != nil {
 		return nil, err
 	}
-	return place.Container{Place: h.Inside, Engine: machine.Engine, Name: name}, nil
+	return place.Container{Place: h.Inside, Engine: machine.Nerdctl, Name: name}, nil
 }
 
 // endTimeout is how long everything inside may take to end.

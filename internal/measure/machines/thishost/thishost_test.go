@@ -94,7 +94,7 @@ func TestContainerThatEnds(t *testing.T) {
 	if err := place.Run(t.Context(), in, "sh", "-c", "echo stack smashing detected >/proc/1/fd/1"); err != nil {
 		t.Fatal(err)
 	}
-	if err := place.Run(t.Context(), m.Place, machine.Engine, "kill", "--signal", "KILL", "web"); err != nil {
+	if err := place.Run(t.Context(), m.Place, machine.Nerdctl, "kill", "--signal", "KILL", "web"); err != nil {
 		t.Fatal(err)
 	}
 	const want = "no server; it ended at once: container web in this host: exit code 137: stack smashing detected"

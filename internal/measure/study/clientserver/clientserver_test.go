@@ -59,8 +59,9 @@ func TestSupported(t *testing.T) {
 		{"container on a machine over SSH", func(c *stack.Configuration) {
 			c.Stack, c.Network, c.Host = stack.Stack{stack.SSH, stack.Docker}, stack.NAT, "ssh://192.0.2.1"
 		}, nil},
-		{"another engine", func(c *stack.Configuration) { c.Stack, c.Network = stack.Stack{stack.VM, stack.Docker}, stack.NAT },
-			[]string{"stack vm/docker"}},
+		{"another engine", func(c *stack.Configuration) { c.Stack, c.Network = stack.Stack{stack.VM, stack.Docker}, stack.NAT }, nil},
+		{"another engine on this host", func(c *stack.Configuration) { c.Stack, c.Network = stack.Stack{stack.Metal, stack.Docker}, stack.NAT },
+			[]string{"stack metal/docker"}},
 		{"driven from outside", func(c *stack.Configuration) { c.Drive = stack.Remote }, nil},
 		{"domain of Xen", func(c *stack.Configuration) { c.Stack = stack.Stack{stack.XenPV} }, nil},
 		{"domain of Xen driven from inside", func(c *stack.Configuration) { c.Stack, c.Drive = stack.Stack{stack.XenPV}, stack.Local }, []string{"drive local", "leave it out"}},

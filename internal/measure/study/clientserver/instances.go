@@ -12,6 +12,9 @@ import (
 
 // newService starts the container of c, if it has one.
 func (s *Study) newService(ctx context.Context, c stack.Configuration, all machine.List) (*server.Service, error) {
+	if err := all.MakeNetworks(ctx, c, ""); err != nil {
+		return nil, err
+	}
 	m := all.Servers()
 	listen := m.Listen
 	if c.Stack.Remote() {

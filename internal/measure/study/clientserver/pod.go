@@ -24,7 +24,7 @@ func podAddresses(n stack.Network, guest string) (listen, address string) {
 	switch n {
 	case stack.Localhost, stack.Hostlo, stack.HostloPlain:
 		return machine.Loopback, machine.Loopback
-	case stack.OverlayNetwork:
+	case stack.OverlayNetwork, stack.DockerOverlay:
 		return "", serverVTEP.address
 	}
 	return "", guest
@@ -36,12 +36,19 @@ func podArgs(n stack.Network, server string, ports []workload.Port) (servers, cl
 	if n == stack.Localhost { // the second container joins the network of the first
 		return nil, []string{"--network", "container:" + server}
 	}
-	return machine.NetworkArgs(n, ports), machine.NetworkArgs(n, nil)
+	servers, clients = machine.NetworkArgs(n, ports), machine.NetworkArgs(n, nil)
+	if n == stack.DockerOverlay { // the containers have the addresses that they have on our overlay
+		servers, clients = append(servers, "--ip", serverVTEP.address), append(clients, "--ip", clientVTEP.address)
+	}
+	return servers, clients
 }
 
 // newPod starts the containers of a pod and connects them.
 func (s *Study) newPod(ctx context.Context, c stack.Configuration, all machine.List) (_ *server.Service, err error) {
 	near, far := all[0], all.Servers()
+	if err := all.MakeNetworks(ctx, c, overlayGateway); err != nil {
+		return nil, err
+	}
 	listen, address := podAddresses(c.Network, far.Address)
 	servers := s.assignPorts(listen)
 	one := &server.Service{Machines: all, Address: address, Ports: servers.Ports, Servers: servers.List}
@@ -78,12 +85,12 @@ func (s *Study) newPod(ctx context.Context, c stack.Configuration, all machine.L
 // setupSubnetSandbox, createVxlan, Join, peerAdd). Identifier, port, MTU and MACs are
 // those of Docker's first network.
 //
-// Docker itself is not used, so that the compared containers have the same engine and
+// Docker itself is not used, unlike with network docker-overlay, so that the compared containers have the same engine and
 // differ in their network only. Docker's containers also have a NIC on docker_gwbridge;
 // it is not on the path between two containers. The datagrams go between the tenant
 // NICs of the guests, over the tenant's bridge on the host.
 const overlayScript = `set -e
-container=$(` + machine.Engine + ` inspect --format '{{.State.Pid}}' "$1")
+container=$(${8} inspect --format '{{.State.Pid}}' "$1")
 gateway=$2 address=$3 mac=$4 peer=$5 peermac=$6 node=$7
 ip netns add overlay
 ip -n overlay link set lo up
@@ -129,7 +136,7 @@ func joinOverlay(ctx context.Context, near *machine.Machine, client string, far 
 		{far, server, serverVTEP, clientVTEP, near.Address},
 	} {
 		err := place.Run(ctx, end.in.Place, "sh", "-c", overlayScript, "overlay", end.container,
-			overlayGateway, end.own.address, end.own.mac, end.peer.address, end.peer.mac, end.node)
+			overlayGateway, end.own.address, end.own.mac, end.peer.address, end.peer.mac, end.node, end.in.Engine())
 		if err != nil {
 			return fmt.Errorf("put container %s on the overlay: %w", end.container, err)
 		}

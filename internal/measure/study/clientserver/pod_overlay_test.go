@@ -54,7 +54,7 @@ func overlayGuest(t *testing.T, address, name string) (s *machine.Machine, guest
 	container = hold(t, guest, "--net")
 	bin := t.TempDir()
 	script := fmt.Sprintf("#!/bin/sh\n[ \"$4\" = %s ] && echo %d\n", name, container)
-	if err := os.WriteFile(filepath.Join(bin, machine.Engine), []byte(script), 0o700); err != nil {
+	if err := os.WriteFile(filepath.Join(bin, machine.Nerdctl), []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	s = &machine.Machine{Address: address, Place: place.Within{

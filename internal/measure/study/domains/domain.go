@@ -124,7 +124,7 @@ func (s *Study) startContainer(ctx context.Context, d *guestDomain) (place.Place
 	if m.Node != nil {
 		return machine.Enter(ctx, m, d.name)
 	}
-	out, err := place.Output(ctx, m.Place, machine.Engine, "inspect", "--format", "{{.State.Pid}}", d.name)
+	out, err := place.Output(ctx, m.Place, m.Engine(), "inspect", "--format", "{{.State.Pid}}", d.name)
 	if err != nil {
 		return nil, err
 	}

@@ -41,7 +41,7 @@ func (s *Study) Execute(ctx context.Context, e experiment.Execution) (experiment
 // startContainer starts a container and waits for its message.
 func (s *Study) startContainer(ctx context.Context, in place.Place, n stack.Network) (_ []workload.Value, err error) {
 	name := newName()
-	args := append([]string{machine.Engine, "--cni-path", timedPlugins, "run", "--detach", "--name", name}, machine.NetworkArgs(n, startPorts)...)
+	args := append([]string{machine.Nerdctl, "--cni-path", timedPlugins, "run", "--detach", "--name", name}, machine.NetworkArgs(n, startPorts)...)
 	args = append(args, image.ContainerImage,
 		"/bin/busybox", "nc", lab.TenantGateway, strconv.Itoa(inboxPort), "-e", "/bin/busybox", "echo", name)
 	defer func() {
@@ -60,7 +60,7 @@ func (s *Study) startContainer(ctx context.Context, in place.Place, n stack.Netw
 	}
 	arrived, err := s.inbox.await(ctx, name)
 	if err != nil {
-		return nil, silentContainer(ctx, place.Container{Place: in, Engine: machine.Engine, Name: name}, err)
+		return nil, silentContainer(ctx, place.Container{Place: in, Engine: machine.Nerdctl, Name: name}, err)
 	}
 	if err := removeContainer(ctx, in, name); err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ const removeLimit = 30 * time.Second
 func removeContainer(ctx context.Context, in place.Place, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, removeLimit)
 	defer cancel()
-	err := place.Run(ctx, in, machine.Engine, "rm", "--force", name)
+	err := place.Run(ctx, in, machine.Nerdctl, "rm", "--force", name)
 	var exit *place.ExitError
 	if errors.As(err, &exit) && strings.Contains(exit.Stderr, "no such container") {
 		return nil
