@@ -132,14 +132,22 @@ func (d *driver) leave(ctx context.Context, r endpoint) (any, error) {
 // link there, after Join. In an emulated guest on a busy host, four containers that started at once took more than 30 s.
 const sandboxTime = 2 * time.Minute
 
+// firstLook and lastLook are the first and the longest time between two looks at a container's network namespace. They grow,
+// because each look at the links takes an emulated guest a few milliseconds, which several containers that start need themselves.
+const (
+	firstLook = 50 * time.Millisecond
+	lastLook  = time.Second
+)
+
 // inSandbox calls f in a container's network namespace, as soon as that is there, until f is done. Docker
 // makes the namespace of a container that it starts after Join.
 func inSandbox(ctx context.Context, path string, f func(pod ns.NetNS) (done bool, err error)) error {
 	ctx, cancel := context.WithTimeout(ctx, sandboxTime)
 	defer cancel()
-	for {
+	for look := firstLook; ; {
 		pod, err := ns.GetNS(path)
 		if err == nil {
+			look = min(look*3/2, lastLook)
 			done, err := f(pod)
 			if err = errors.Join(err, pod.Close()); done || err != nil {
 				return err
@@ -148,7 +156,7 @@ func inSandbox(ctx context.Context, path string, f func(pod ns.NetNS) (done bool
 		select {
 		case <-ctx.Done():
 			return errors.Join(context.Cause(ctx), err)
-		case <-time.After(50 * time.Millisecond):
+		case <-time.After(look):
 		}
 	}
 }
