@@ -1,6 +1,7 @@
 package localhost
 
 import (
+	_ "embed"
 	"fmt"
 	"net"
 	"strings"
@@ -91,21 +92,9 @@ func (t *trial) webServer(tool string, run func(endpoint) agent.Run) {
 }
 
 // nginxConfig uses no file outside its directory, and one process.
-const nginxConfig = `daemon off;
-master_process off;
-pid {dir}/pid;
-error_log stderr;
-events {}
-http {
-  access_log off;
-  client_body_temp_path {dir}/body;
-  proxy_temp_path {dir}/proxy;
-  fastcgi_temp_path {dir}/fastcgi;
-  uwsgi_temp_path {dir}/uwsgi;
-  scgi_temp_path {dir}/scgi;
-  server { listen %s; root {dir}; }
-}
-`
+//
+//go:embed nginx.conf
+var nginxConfig string
 
 func nginx(t *trial) {
 	t.webServer("nginx", func(e endpoint) agent.Run {

@@ -6,6 +6,7 @@ package bundle
 
 import (
 	"archive/tar"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -35,20 +36,9 @@ const (
 )
 
 // network is the configuration of docs/brfusion.md.
-const network = `{
-  "cniVersion": "1.0.0",
-  "name": %q,
-  "plugins": [
-    {
-      "type": "brfusion",
-      "server": %q,
-      "ipam": {"type": "hostd"},
-      "capabilities": {"bandwidth": true, "ips": true, "mac": true, "portMappings": true}
-    },
-    {"type": "tuning"}
-  ]
-}
-`
+//
+//go:embed network.conflist
+var network string
 
 // Create writes the archive to a file, which must not exist and which only the owner can
 // read. A step that fails removes the file.

@@ -2,6 +2,7 @@
 package benchtest
 
 import (
+	_ "embed"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,25 +18,14 @@ import (
 )
 
 // KafkaCases is an experiment whose servers and clients need more than our programs.
-const KafkaCases = `name: k
-suite: applications
-configurations:
-  - {name: NoCont, stack: vm}
-  - {name: pod, stack: vm/containerd, network: localhost, drive: pod}
-cases:
-  - {name: kafka, workload: kafka, warmup: 1s, duration: 1s, options: {rate: "10"}, timeout: 2m}
-  - {name: cache, workload: memcached, duration: 1s}
-`
+//
+//go:embed kafka.yaml
+var KafkaCases string
 
 // Mixes is an experiment with domains side by side.
-const Mixes = `name: mixes
-suite: collocation
-configurations:
-  - {name: CON, domains: [{type: con}]}
-  - {name: HVM-PVM, domains: [{type: hvm, size: 7KiB}, {type: pvm}, {type: pvm, active: false}]}
-cases:
-  - {name: web, workload: apache, sizes: [1KiB], intensities: [50%], duration: 1s}
-`
+//
+//go:embed mixes.yaml
+var Mixes string
 
 // Parse parses an experiment file.
 func Parse(t *testing.T, text string) *experiment.Spec {

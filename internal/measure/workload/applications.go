@@ -1,6 +1,7 @@
 package workload
 
 import (
+	_ "embed"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -66,20 +67,9 @@ busybox mkdir -p "$dir/html" && busybox seq 1 200000 | busybox head -c "$size" >
 // nginxConfiguration has one worker, as nginx has by default: the server's only process, so
 // that ending it ends the server. Connections stay open, because wrk2 keeps them, too. There
 // is no log of accesses, which would measure the disk.
-const nginxConfiguration = `user root;
-daemon off;
-master_process off;
-pid %[1]s/pid;
-error_log stderr;
-events { worker_connections 1024; }
-http {
-	access_log off;
-	client_body_temp_path %[1]s/body; proxy_temp_path %[1]s/proxy; fastcgi_temp_path %[1]s/fastcgi; uwsgi_temp_path %[1]s/uwsgi; scgi_temp_path %[1]s/scgi;
-	sendfile on; tcp_nopush on;
-	keepalive_requests 1000000000; keepalive_timeout 1h;
-	default_type text/plain;
-	server { listen %[2]s; root %[1]s/html; }
-}`
+//
+//go:embed nginx.conf
+var nginxConfiguration string
 
 func (n nginx) Server(p Params, listen Endpoint) []string {
 	port := strconv.Itoa(listen.Port)

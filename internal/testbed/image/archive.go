@@ -48,7 +48,7 @@ func (b *Builder) Archive(ctx context.Context, r Recipe) (*Archive, error) {
 		return nil, err
 	}
 	if r.Whole {
-		return newArchive(ctx, root, r.Arch, files)
+		return NewArchive(ctx, root, r.Arch, files)
 	}
 	layer, err := r.layer(root, files)
 	if err != nil {
@@ -57,13 +57,8 @@ func (b *Builder) Archive(ctx context.Context, r Recipe) (*Archive, error) {
 	return newImage(ctx, r.Arch, layerOf(layer))
 }
 
-// NewArchive makes the image of a root directory. It reads everything once, for the digest.
-func NewArchive(ctx context.Context, root string, arch Arch) (*Archive, error) {
-	return newArchive(ctx, root, arch, nil)
-}
-
-// newArchive is NewArchive with added files by their path.
-func newArchive(ctx context.Context, root string, arch Arch, files map[string]source) (*Archive, error) {
+// NewArchive makes the image of a root directory with added files by their path. It reads everything once, for the digest.
+func NewArchive(ctx context.Context, root string, arch Arch, files map[string]source) (*Archive, error) {
 	a, err := newImage(ctx, arch, func(ctx context.Context, w io.Writer) error { return writeRoot(ctx, w, root, files) })
 	if err != nil {
 		return nil, fmt.Errorf("pack container image of %s: %w", root, err)

@@ -3,6 +3,7 @@ package guestimage
 import (
 	"context"
 	"crypto/sha256"
+	_ "embed"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -26,26 +27,9 @@ import (
 // rootScript runs a script in a root directory, which stays as it is, with files of ours and nothing
 // else of this host. Its mounts and processes end with it. Java checks the age of the jars of an archive
 // of class data, unless it is 0: in each image they have another one.
-const rootScript = `set -e
-root=$1 script=$2 out=$3
-shift 3
-mount --bind "$root" "$root"
-mount -o remount,bind,ro "$root"
-mount -t proc proc "$root/proc"
-mount --rbind /dev "$root/dev"
-mount -t tmpfs -o mode=1777 tmp "$root/tmp"
-mount -t tmpfs -o mode=0755 programs "$root/usr/local"
-ip link set lo up
-while [ $# -gt 1 ]; do
-	mkdir -p "$root${2%/*}"
-	cp "$1" "$root$2"
-	touch -d @0 "$root$2"
-	shift 2
-done
-mkdir "$root/tmp/out"
-chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C HOME=/tmp sh -c "$script" derive /tmp/out
-cp "$root"/tmp/out/* "$out"
-`
+//
+//go:embed derive.sh
+var rootScript string
 
 // derive adds the files that a case makes of its others, and makes them first if they are not in the cache.
 func (i *Images) derive(ctx context.Context, c experiment.Case) error {

@@ -19,16 +19,13 @@ import (
 // Nerdctl is the command line of containerd.
 const Nerdctl = "nerdctl"
 
-// EngineOf is the command line of a container engine. Those of all engines have the options of Docker's.
-func EngineOf(l stack.Layer) string {
-	if l == stack.Docker || l == stack.Podman {
-		return string(l)
+// Engine is the command line of the machine's container engine. Those of all engines have the options of Docker's.
+func (m *Machine) Engine() string {
+	if m.Runs == stack.Docker || m.Runs == stack.Podman {
+		return string(m.Runs)
 	}
 	return Nerdctl
 }
-
-// Engine is the command line of the machine's container engine.
-func (m *Machine) Engine() string { return EngineOf(m.Runs) }
 
 // Contain starts the container of a configuration with network options of the
 // engine's run command. dir holds the files that the container keeps on a volume.

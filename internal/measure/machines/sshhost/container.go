@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"compress/gzip"
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -53,23 +54,15 @@ func (r *Host) StartEngine(ctx context.Context, engines []string, arch string, a
 	return note, nil
 }
 
+//go:embed engine.sh
+var findScript string
+
 // findEngine finds an engine that serves this user, and returns its version. It removes
 // containers of runs whose directory is gone: an engine can make a container after it
 // was told to stop.
 func (r *Host) findEngine(ctx context.Context, engines []string) (version string, err error) {
-	const script = `dir=$1
-shift
-for engine; do command -v "$engine" >/dev/null && break; engine=; done
-[ -n "$engine" ] || exit 0
-echo "$engine"
-names=$("$engine" ps --all --format '{{.Names}}' 2>&1) || { echo "$names" | tail -n 1 >&2; exit 1; }
-echo "$names" | sed -n 's/^\(unnest-run-[^-]*\)-.*/\1 &/p' | while read -r run name; do
-	[ -e "${dir%/*}/$run" ] || "$engine" rm --force "$name" >/dev/null
-done
-"$engine" --version
-`
 	host := r.configuration.Host
-	out, err := place.Output(ctx, r.Place, append([]string{"sh", "-c", script, "find", r.Dir}, engines...)...)
+	out, err := place.Output(ctx, r.Place, append([]string{"sh", "-c", findScript, "find", r.Dir}, engines...)...)
 	if ctx.Err() != nil {
 		return "", err
 	}

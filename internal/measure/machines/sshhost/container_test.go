@@ -88,7 +88,7 @@ func smallArchive(t *testing.T) *image.Archive {
 	t.Helper()
 	root := t.TempDir()
 	benchtest.Write(t, filepath.Join(root, "etc/passwd"), "root:x:0:0::/root:/bin/sh\n")
-	a, err := image.NewArchive(t.Context(), root, image.AMD64)
+	a, err := image.NewArchive(t.Context(), root, image.AMD64, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

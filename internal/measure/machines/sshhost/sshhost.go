@@ -4,6 +4,7 @@ package sshhost
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -86,23 +87,17 @@ func ListenAddress(ctx context.Context, p place.Place) string {
 	return address
 }
 
+//go:embed claim.sh
+var claimScript string
+
 // claim makes the directory and locks it. A process on the host holds the lock. It ends
 // with the connection, also when this process is killed. The directory gets its final
 // name, for which other runs look, only when it is locked.
 func (r *Host) claim(ctx context.Context) error {
-	const script = `set -e
-new=${1%/*}/.${1##*/}
-mkdir "$new"
-exec 9<"$new"
-flock 9
-mv "$new" "$1"
-echo held
-exec cat >/dev/null
-`
 	held, out := io.Pipe()
 	stdin, hold := io.Pipe()
 	process, err := r.Place.Start(context.WithoutCancel(ctx), place.Command{
-		Args: []string{"sh", "-c", script, "claim", r.Dir}, Stdin: stdin, Stdout: out,
+		Args: []string{"sh", "-c", claimScript, "claim", r.Dir}, Stdin: stdin, Stdout: out,
 	})
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ package thishost
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -42,29 +43,9 @@ type Host struct {
 // process namespace: all others end with it. The overlay discards what CNI plugins
 // write below /var/lib. chroot would not be enough: a container's commands enter its
 // mount namespace, and runc in a chroot leaves the host's root there.
-const hostScript = `set -e
-root=$1 work=$2
-mount --bind "$root" "$root"
-mount -o remount,bind,ro "$root"
-mount --rbind /sys "$root/sys"
-mount --rbind /dev "$root/dev"
-mount -t proc proc "$root/proc"
-mount -t tmpfs -o mode=1777 tmp "$root/tmp"
-mount -t tmpfs run "$root/run"
-mount -t tmpfs -o mode=0700 home "$root/root"
-mount --bind "$work" "$root/mnt"
-mount -t tmpfs -o mode=0755 programs "$root/usr/local"
-mkdir -p "$root/run/lib/upper" "$root/run/lib/work"
-mount -t overlay overlay -o "lowerdir=$root/var/lib,upperdir=$root/run/lib/upper,workdir=$root/run/lib/work" "$root/var/lib"
-cd "$root"
-PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
-pivot_root . .
-umount -l .
-trap exit TERM
-echo ready
-sleep infinity &
-wait $!
-`
+//
+//go:embed host.sh
+var hostScript string
 
 // New enters the root directory of a recipe in a network namespace of the lab. The name
 // distinguishes the hosts of a lab.
@@ -155,42 +136,20 @@ func (h *Host) putBinaries(ctx context.Context, binaries map[string]string) erro
 	return nil
 }
 
+//go:embed engine.sh
+var engineScript string
+
 // startEngine starts a containerd of this run, which ends with the namespaces.
 func (h *Host) startEngine(ctx context.Context) error {
-	const script = `set -e
-socket=$1
-mkdir -p /mnt/cni "${socket%/*}"
-cat >/mnt/nerdctl.toml <<END
-address = "$socket"
-data_root = "/mnt/nerdctl"
-cni_path = "/usr/lib/cni"
-cni_netconfpath = "/mnt/cni"
-END
-cat >/mnt/containerd.toml <<END
-version = 2
-root = "/mnt/containerd"
-state = "/run/containerd"
-disabled_plugins = ["io.containerd.grpc.v1.cri"]
-END
-setsid containerd --config /mnt/containerd.toml --address "$socket" >/mnt/containerd.log 2>&1 </dev/null &
-for i in $(seq 100); do nerdctl info >/dev/null 2>&1 && exit; sleep 0.1; done
-echo "containerd does not answer: $(tail -n 2 /mnt/containerd.log)" >&2
-exit 1
-`
-	return place.Run(ctx, h.Inside, "bash", "-c", script, "start", "/run"+h.lab.Dir+"/containerd.sock")
+	return place.Run(ctx, h.Inside, "bash", "-c", engineScript, "start", "/run"+h.lab.Dir+"/containerd.sock")
 }
+
+//go:embed container.sh
+var containerScript string
 
 // container starts a container whose root is an overlay over the host's user space.
 func (h *Host) container(ctx context.Context, name string, options ...string) (place.Place, error) {
-	const script = `set -e
-dir=/mnt/containers/$1 group=$2
-shift 2
-mkdir -p "$dir/upper" "$dir/work" "$dir/merged"
-mount -t overlay overlay -o "lowerdir=/,upperdir=$dir/upper,workdir=$dir/work" "$dir/merged"
-exec nerdctl run --detach --cgroup-parent "/$group" --volume /usr/local:/usr/local:ro "$@" \
-	--rootfs "$dir/merged" /bin/sh -c 'trap exit TERM; while :; do sleep 3600 & wait; done'
-`
-	args := append([]string{"bash", "-c", script, "container", name, cgroup.OfLab(h.lab.ID()), "--name", name}, options...)
+	args := append([]string{"bash", "-c", containerScript, "container", name, cgroup.OfLab(h.lab.ID()), "--name", name}, options...)
 	if err := place.Run(ctx, h.Inside, args...); err != nil {
 		return nil, err
 	}

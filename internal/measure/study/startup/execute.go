@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -99,13 +100,9 @@ func removeContainer(ctx context.Context, in place.Place, name string) error {
 
 // pluginAlone adds the network of plugin $2 with configuration $3 to the network
 // namespace $1, and deletes it again.
-const pluginAlone = `set -e
-ip netns add "$1"
-trap 'ip netns delete "$1"' EXIT
-export CNI_CONTAINERID="$1" CNI_NETNS="/run/netns/$1" CNI_IFNAME=eth0 CNI_PATH="${2%/*}"
-for command in ADD DEL; do
-	answer=$(CNI_COMMAND=$command "$2" <"$3") || { echo "$command: $answer" >&2; exit 1; }
-done`
+//
+//go:embed plugin.sh
+var pluginAlone string
 
 // runPlugin runs the plugin of a network alone.
 func runPlugin(ctx context.Context, in place.Place, n stack.Network) ([]workload.Value, error) {
