@@ -2,11 +2,13 @@ package e2e
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +20,14 @@ import (
 
 // dockerPackages are the Debian packages of a guest with Docker. Docker needs AppArmor's parser, which docker.io recommends.
 var dockerPackages = []string{"docker.io", "apparmor", "docker-compose", "systemd"}
+
+// dockerRelease is the release of Debian in the guests, by UNNEST_RELEASE. Debian 13 has the command docker in another package than dockerd.
+func dockerRelease() (release string, packages []string) {
+	if release = cmp.Or(os.Getenv("UNNEST_RELEASE"), image.Bookworm); release == image.Trixie {
+		return release, append(slices.Clone(dockerPackages), "docker-cli")
+	}
+	return release, dockerPackages
+}
 
 // systemdFiles make systemd the first process of a guest in place of busybox, after the guest's own boot script.
 var systemdFiles = map[string]string{
@@ -60,7 +70,10 @@ func dockerImage(n *nodes) image.Image {
 		// The daemon of a lab listens on its network for the management of guests.
 		b.Contents["/root/"+to] = []byte(strings.Replace(string(content), "10.201.0.1:7443", lab.ManagementGateway+":"+fleet.DaemonPort, 1))
 	}
-	i, err := b.Build(n.t.Context(), image.DefaultRecipe().With(dockerPackages...))
+	release, packages := dockerRelease()
+	recipe, err := image.DefaultRecipe().With(packages...).Of(release)
+	n.check(err)
+	i, err := b.Build(n.t.Context(), recipe)
 	n.check(err)
 	return i
 }
@@ -145,7 +158,8 @@ func (d *dockerHosts) follow(b block) (out string) {
 }
 
 // Who follows docs/docker.md in two guests gets what it says, and a container stays reachable when Docker, the driver or the daemon
-// ends. It took eight minutes on two processors with a load of 10 to 17. UNNEST_ROUNDS=100 starts as many containers, four at a time, in place of 8.
+// ends, and comes back when the guest reboots. It took eight minutes on two processors with a load of 10 to 17. UNNEST_ROUNDS=100 starts
+// as many containers, four at a time, in place of 8. UNNEST_RELEASE=trixie has Debian 13 in the guests, in place of Debian 12.
 func TestDocker(t *testing.T) {
 	d := newDockerHosts(t)
 	printed := map[string]string{ // output, by a part of the block
@@ -161,6 +175,7 @@ func TestDocker(t *testing.T) {
 	for _, b := range marked(d.t, "../../docs/docker.md") {
 		if strings.Contains(b.text, "network rm pods") {
 			d.whileItRuns()
+			d.afterReboots()
 		}
 		out := d.follow(b)
 		for part, want := range printed {
@@ -222,29 +237,87 @@ func (d *dockerHosts) whileItRuns() {
 	d.nothingLeft(m)
 }
 
+// afterReboots reboots node1 in order, and resets it, while containers run that Docker restarts: one with any address and a published port, one
+// with an address of its own, and one that shares its localhost with a container of node2.
+func (d *dockerHosts) afterReboots() {
+	const segment = "docker network create -d unnest --ipam-driver null -o segment=reboots -o key=0123456789abcdef0123456789abcdef reboots"
+	const always = "docker run -d --restart always --name %[1]s --hostname %[1]s --network %[2]s nginx"
+	const address = "10.201.222.7"
+	m, peer := d.in["node1"], d.in["node2"]
+	m.run("docker network create -d unnest --ipam-driver unnest --subnet 10.201.0.0/16 chosen")
+	m.run(fmt.Sprintf(always, "any", "pods -p 8081:80"))
+	m.run(fmt.Sprintf(always, "fixed", "chosen --ip "+address))
+	for _, one := range []*node{m, peer} {
+		one.run(segment)
+	}
+	m.run(fmt.Sprintf(always, "server", "reboots"))
+	peer.run("docker run -d --name client --network reboots busybox sleep infinity")
+	check := func(when string) {
+		d.served(when, "any")
+		d.answers(when+": fixed", "hello from fixed\n", func() (string, error) { return d.get("http://" + address + "/") })
+		d.answers(when+": the published port", "hello from any\n", func() (string, error) { return d.get("http://" + m.TenantIP + ":8081/") })
+		d.answers(when+": the segment", "hello from server\n", func() (string, error) { return peer.try("docker exec client wget -qO- http://127.0.0.1/ 2>&1", "") })
+		if got := m.run("docker ps -q | wc -l; docker inspect -f '{{.NetworkSettings.Networks.chosen.IPAddress}}' fixed"); got != "3\n"+address+"\n" {
+			d.t.Errorf("%s: containers, and the address of fixed: %s", when, got)
+		}
+		d.eventually(when+": node1 has the NICs of its containers only", func() bool { return d.guestStatus("node1").Attachments == 3 })
+	}
+	check("before the reboots")
+	for _, tt := range []struct {
+		when string
+		do   func()
+	}{
+		{"node1 has rebooted", func() { m.run("systemctl reboot") }},
+		{"node1 was reset", func() { d.check(m.reset()) }},
+	} {
+		before, err := m.bootID()
+		d.check(err)
+		d.check(m.rebootsInPlace())
+		tt.do()
+		m, err = m.rebooted(before)
+		d.check(err)
+		d.in["node1"] = m
+		d.dockerRuns(m)
+		check(tt.when)
+	}
+	m.run("docker rm -f any fixed server; docker network rm chosen reboots")
+	peer.run("docker rm -f client; docker network rm reboots")
+	d.nothingLeft(m)
+	d.nothingLeft(peer)
+}
+
+// answers wants an answer within the time that a boot may take.
+func (d *dockerHosts) answers(what, want string, ask func() (string, error)) {
+	d.t.Helper()
+	begin, last := time.Now(), ""
+	defer func() { d.t.Logf("%s answers after %.1f s: %s", what, time.Since(begin).Seconds(), last) }()
+	d.within(bootLimit, what+" answers", func() bool {
+		got, err := ask()
+		last = fmt.Sprintf("%q, %v", got, err)
+		return err == nil && got == want
+	})
+}
+
+// get returns what a web server sends to the host.
+func (d *dockerHosts) get(url string) (string, error) {
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DialContext: d.fleet.Lab.Dial, DisableKeepAlives: true}}
+	answer, err := client.Get(url)
+	if err != nil {
+		return "", err
+	}
+	defer answer.Body.Close()
+	page, err := io.ReadAll(answer.Body)
+	return string(page), err
+}
+
 // served wants that the host reaches a container of node1 by the address that Docker shows.
 func (d *dockerHosts) served(when, name string) {
 	d.t.Helper()
-	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DialContext: d.fleet.Lab.Dial, DisableKeepAlives: true}}
-	begin, last := time.Now(), ""
-	defer func() {
-		d.t.Logf("%s: %s is reached after %.1f s: %s", when, name, time.Since(begin).Seconds(), last)
-	}()
-	d.within(bootLimit, when+": "+name+" is reached", func() bool {
+	d.answers(when+": "+name, "hello from "+name+"\n", func() (string, error) {
 		out, err := d.in["node1"].try("docker inspect -f '{{.NetworkSettings.Networks.pods.IPAddress}}' "+name, "")
-		address := strings.TrimSpace(out)
-		if err != nil || address == "" {
-			last = fmt.Sprintf("docker inspect: %v: %s", err, out)
-			return false
+		if address := strings.TrimSpace(out); err != nil || address == "" {
+			return out, cmp.Or(err, errors.New("it has no address"))
 		}
-		answer, err := client.Get("http://" + address + "/")
-		if err != nil {
-			last = err.Error()
-			return false
-		}
-		defer answer.Body.Close()
-		page, err := io.ReadAll(answer.Body)
-		last = fmt.Sprintf("%s, %q, %v", address, page, err)
-		return string(page) == "hello from "+name+"\n"
+		return d.get("http://" + strings.TrimSpace(out) + "/")
 	})
 }

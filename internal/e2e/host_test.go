@@ -40,3 +40,30 @@ done
 		t.Errorf("got\n%s\nwant\n%s", out, want)
 	}
 }
+
+// podmanPackages are Podman 5 of Debian 13 with what its containers need.
+const podmanPackages = "podman,netavark,nftables,runc,busybox,iproute2,containernetworking-plugins"
+
+// Podman 5 of Debian 13 runs the plugin of netavark, and makes units of the quadlets in examples.
+func TestPodmanTrixie(t *testing.T) {
+	unnestBinary(t)
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	test := filepath.Join(t.TempDir(), "brfusion.test")
+	mustRun(t, "env", "CGO_ENABLED=0", "go", "test", "-trimpath", "-vet=off", "-c", "-o", test, "../cni/brfusion")
+	in := []string{filepath.Join(root, "hack/host"), "--share", filepath.Dir(test), "--share", filepath.Join(root, "examples"), "--with", podmanPackages, "trixie"}
+	units := mustRun(t, append(in, "env", "QUADLET_UNIT_DIRS="+filepath.Join(root, "examples/quadlet"), "/usr/libexec/podman/quadlet", "-dryrun")...)
+	for _, want := range []string{"network create --ignore --driver unnest --opt server=10.201.0.1:7443 pods\n", "--network pods ", "Requires=pods-network.service\n"} {
+		if !strings.Contains(units, want) {
+			t.Errorf("the units do not contain %q:\n%s", want, units)
+		}
+	}
+	begin := time.Now()
+	out := mustRun(t, append(in, "env", "UNNEST_PRIVILEGED=1", "TMPDIR="+filepath.Dir(test), test, "-test.run", "^TestPodman$", "-test.v")...)
+	t.Logf("TestPodman, %.0f s: %s", time.Since(begin).Seconds(), out)
+	if !strings.Contains(out, "--- PASS: TestPodman ") {
+		t.Error("TestPodman did not pass")
+	}
+}

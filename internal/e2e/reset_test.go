@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -12,17 +13,22 @@ import (
 func (m *node) bootID() (string, error) { return m.try("cat /proc/sys/kernel/random/boot_id", "") }
 
 // reset resets the guest, as if by its reset button: its kernel ends at once.
-func (m *node) reset() error {
+func (m *node) reset() error { return errors.Join(m.rebootsInPlace(), m.command("system_reset", nil)) }
+
+// rebootsInPlace makes a reboot reset the guest, in place of ending it.
+func (m *node) rebootsInPlace() error {
+	return m.command("set-action", map[string]any{"reboot": "reset"})
+}
+
+// command executes a command of QEMU.
+func (m *node) command(name string, arguments map[string]any) error {
 	ctx := m.nodes.t.Context()
 	owner, err := qmp.Dial(ctx, filepath.Join(m.Dir, "qmp"))
 	if err != nil {
 		return err
 	}
 	defer owner.Close()
-	if err := owner.Execute(ctx, "set-action", map[string]any{"reboot": "reset"}, nil); err != nil {
-		return err
-	}
-	return owner.Execute(ctx, "system_reset", nil, nil)
+	return owner.Execute(ctx, name, arguments, nil)
 }
 
 // rebooted waits until the guest has booted again after the boot before, and returns it with a
