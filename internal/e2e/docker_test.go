@@ -123,7 +123,7 @@ func newDockerHosts(t *testing.T) *dockerHosts {
 
 func (d *dockerHosts) dockerRuns(m *node) {
 	d.t.Helper()
-	d.eventually("dockerd answers in "+m.Name, func() bool { _, err := m.try("docker version", ""); return err == nil })
+	d.within(bootLimit, "dockerd answers in "+m.Name, func() bool { _, err := m.try("docker version", ""); return err == nil })
 }
 
 // follow runs a block of the page where its mark says: in node1, in node2, in both or on the host. It returns the output.

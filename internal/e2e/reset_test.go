@@ -20,8 +20,8 @@ func (m *node) rebootsInPlace() error {
 	return m.command("set-action", map[string]any{"reboot": "reset"})
 }
 
-// command executes a command of QEMU.
-func (m *node) command(name string, arguments map[string]any) error {
+// command executes a command of QEMU. Without arguments they are nil.
+func (m *node) command(name string, arguments any) error {
 	ctx := m.nodes.t.Context()
 	owner, err := qmp.Dial(ctx, filepath.Join(m.Dir, "qmp"))
 	if err != nil {

@@ -129,8 +129,8 @@ func (d *driver) leave(ctx context.Context, r endpoint) (any, error) {
 }
 
 // sandboxTime is how long Docker may take to make a container's network namespace, and to configure the
-// link there, after Join. In an emulated guest on a busy host, four containers that started at once took more than 30 s.
-const sandboxTime = 2 * time.Minute
+// link there, after Join. In an emulated guest on a busy host, containers that started with the guest took more than two minutes.
+const sandboxTime = 5 * time.Minute
 
 // firstLook and lastLook are the first and the longest time between two looks at a container's network namespace. They grow,
 // because each look at the links takes an emulated guest a few milliseconds, which several containers that start need themselves.
