@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"unnest/internal/measure/machines/machine"
 	"unnest/internal/measure/result"
@@ -148,6 +149,10 @@ func (b *Set) prepareOuter(ctx context.Context, outer *fleet.Node) error {
 	return errors.Join(place.Run(ctx, in, "sysctl", "-qw", "vm.overcommit_memory=1"), in.Close())
 }
 
+// attachTries is how often a container is started again whose swarm was too slow: Docker gives it 20 s to attach a container
+// to an overlay network, which was not enough on a busy machine.
+const attachTries = 5
+
 // newGuest logs in to a guest, as soon as it is ready. died says why it is gone, and
 // outer is the guest on this host: n itself, or the one that n is in.
 func newGuest(ctx context.Context, f *fleet.Fleet, n *fleet.Node, died func() error, outer *fleet.Node) (*machine.Machine, error) {
@@ -172,7 +177,11 @@ func newGuest(ctx context.Context, f *fleet.Fleet, n *fleet.Node, died func() er
 		StartEngine: func(ctx context.Context) error { return f.StartEngine(ctx, n, in) },
 		StartContainer: func(ctx context.Context, name string, options ...string) (place.Place, error) {
 			args := append([]string{m.Engine(), "run", "--detach", "--name", name}, options...)
-			if err := place.Run(ctx, in, append(args, image.ContainerImage)...); err != nil {
+			err := place.Run(ctx, in, append(args, image.ContainerImage)...)
+			for tries := 0; err != nil && strings.Contains(err.Error(), "attaching to network failed") && tries < attachTries; tries++ {
+				err = place.Run(ctx, in, m.Engine(), "start", name)
+			}
+			if err != nil {
 				return nil, err
 			}
 			return place.Container{Place: inside, Engine: m.Engine(), Name: name}, nil

@@ -117,20 +117,10 @@ func (r *Host) claim(ctx context.Context) error {
 // that root in a container wrote to a volume, so a container removes them. Processes
 // that live on must not inherit descriptor 9, which can be the directory's lock. Domains of
 // Xen go with the directory, too.
-var removal = xen.Removal() + `remove() {
-	dir=$1 name=${1##*/} engine= image=
-	remove_domains "$dir" || return 1
-	if [ -s "$dir/.engine" ]; then
-		{ read -r engine && read -r image; } <"$dir/.engine"
-		all=$("$engine" ps --all --format '{{.Names}}' 9<&-) || return 1
-		own=$(echo "$all" | grep "^$name-" || :)
-		[ -z "$own" ] || "$engine" rm --force $own >/dev/null 9<&- || return 1
-	fi
-	rm -rf -- "$dir"/* 2>/dev/null || [ -z "$image" ] ||
-		"$engine" run --rm --network none --volume "$dir:$dir" "$image" sh -c 'rm -rf -- "$1"/*' remove "$dir" >/dev/null 9<&-
-	rm -rf -- "$dir"
-}
-`
+var removal = xen.Removal() + removeScript
+
+//go:embed remove.sh
+var removeScript string
 
 // reap removes what dead runs left on the host: directories of this user that nobody
 // locks, with their containers.

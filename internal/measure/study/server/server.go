@@ -4,6 +4,7 @@ package server
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -57,23 +58,11 @@ type Server struct {
 // server's process before the server prints anything. It also prints when the server ends
 // without being told to. A line with stop only ends the previous process. So does the end of its input: the
 // servers on a machine end with the connection to it.
-const serverScript = `serve() {
-	trap 'kill -s KILL "$server"; wait "$server"; exit' TERM
-	sh -c 'echo $$; exec "$@"' sh "$@" </dev/null & server=$!
-	wait "$server"
-	echo "exit code $?` + serverEnd + `"
-}
-exec 2>&1
-while read -r round; do
-	[ -z "$serving" ] || { kill "$serving"; wait "$serving"; } 2>/dev/null
-	echo "$round"
-	case $round in *stop*) serving=; continue ;; esac
-	serve "$@" & serving=$!
-done
-[ -z "$serving" ] || kill "$serving" 2>/dev/null
-`
+//
+//go:embed server.sh
+var serverScript string
 
-// serverEnd follows the exit code of a server that ended without being told to.
+// serverEnd follows the exit code of a server that ended without being told to, in server.sh.
 const serverEnd = ": the server has ended"
 
 // StartServers starts or restarts the servers, and waits until each accepts clients. It leaves
