@@ -149,7 +149,7 @@ func (b *Set) prepareOuter(ctx context.Context, outer *fleet.Node) error {
 	return errors.Join(place.Run(ctx, in, "sysctl", "-qw", "vm.overcommit_memory=1"), in.Close())
 }
 
-// attachTries is how often a container is started again whose swarm was too slow: Docker gives it 20 s to attach a container
+// attachTries is how often a container is made again whose swarm was too slow: Docker gives it 20 s to attach a container
 // to an overlay network, which was not enough on a busy machine.
 const attachTries = 5
 
@@ -176,10 +176,11 @@ func newGuest(ctx context.Context, f *fleet.Fleet, n *fleet.Node, died func() er
 		Close:       func() error { _ = in.Close(); return nil }, // the guest is killed anyway
 		StartEngine: func(ctx context.Context) error { return f.StartEngine(ctx, n, in) },
 		StartContainer: func(ctx context.Context, name string, options ...string) (place.Place, error) {
-			args := append([]string{m.Engine(), "run", "--detach", "--name", name}, options...)
-			err := place.Run(ctx, in, append(args, image.ContainerImage)...)
+			args := slices.Concat([]string{m.Engine(), "run", "--detach", "--name", name}, options, []string{image.ContainerImage})
+			err := place.Run(ctx, in, args...)
 			for tries := 0; err != nil && strings.Contains(err.Error(), "attaching to network failed") && tries < attachTries; tries++ {
-				err = place.Run(ctx, in, m.Engine(), "start", name)
+				_ = place.Run(ctx, in, m.Engine(), "rm", "--force", name) // it cannot be started again: its network is gone
+				err = place.Run(ctx, in, args...)
 			}
 			if err != nil {
 				return nil, err
