@@ -178,7 +178,7 @@ func newGuest(ctx context.Context, f *fleet.Fleet, n *fleet.Node, died func() er
 		StartContainer: func(ctx context.Context, name string, options ...string) (place.Place, error) {
 			args := slices.Concat([]string{m.Engine(), "run", "--detach", "--name", name}, options, []string{image.ContainerImage})
 			err := place.Run(ctx, in, args...)
-			for tries := 0; err != nil && strings.Contains(err.Error(), "attaching to network failed") && tries < attachTries; tries++ {
+			for tries := 0; err != nil && strings.Contains(err.Error(), "deadline exceeded") && tries < attachTries; tries++ {
 				_ = place.Run(ctx, in, m.Engine(), "rm", "--force", name) // it cannot be started again: its network is gone
 				err = place.Run(ctx, in, args...)
 			}
