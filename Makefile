@@ -93,6 +93,7 @@ test-hosts: deps ## run make quickstart and make test on the Debian releases REL
 
 .PHONY: kubernetes
 kubernetes: go ## build the programs of a Kubernetes cluster into the user's cache (11 minutes, once)
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w' -o bin/ ./cmd/unnest-kube
 	@hack/kubernetes
 
 .PHONY: helm

@@ -14,12 +14,7 @@ import (
 
 // Who follows the tutorial of docs/kubernetes.md literally gets what it says.
 func TestKubernetesTutorial(t *testing.T) {
-	k := newKubernetes(t)
-	dir := t.TempDir() // stands for the source tree: the tutorial writes a kubeconfig there
-	bin, err := filepath.Abs(k.binaries)
-	k.check(err)
-	k.check(os.Symlink(bin, filepath.Join(dir, "bin")))
-	printed := map[string]string{ // output, by a part of the block
+	newKubernetes(t).tutorial("../../docs/kubernetes.md", map[string]string{ // output, by a part of the block
 		"get nodes":      "node2   Ready",
 		"http://web/":    "hello\n",
 		"uevent":         "DRIVER=virtio_net",
@@ -27,8 +22,27 @@ func TestKubernetesTutorial(t *testing.T) {
 		"cluster status": "NetworkPolicies          enforced",
 		"cluster repair": "all parts run",
 		"--ip-families":  "NetworkPolicies are in force",
-	}
-	for _, b := range marked(t, "../../docs/kubernetes.md") {
+	})
+}
+
+// The same for the tutorial of docs/split-pods.md.
+func TestKubernetesSplitTutorial(t *testing.T) {
+	newKubernetes(t).tutorial("../../docs/split-pods.md", map[string]string{
+		"-L unnest":      "cluster",
+		"-o wide":        "web-f1",
+		"127.0.0.1:8080": "hello from web",
+		"hostd status":   "node",
+	})
+}
+
+// tutorial executes the marked blocks of a page. printed is a part of what blocks print, by a part of each.
+func (k *kubernetes) tutorial(page string, printed map[string]string) {
+	t := k.t
+	dir := t.TempDir() // stands for the source tree: the tutorial writes a kubeconfig there
+	bin, err := filepath.Abs(k.binaries)
+	k.check(err)
+	k.check(os.Symlink(bin, filepath.Join(dir, "bin")))
+	for _, b := range marked(t, page) {
 		if b.mark == "fail" {
 			k.eventually("it fails: "+b.text, func() bool { _, err := k.follow(dir, b.text); return err != nil })
 			continue
@@ -46,7 +60,7 @@ func TestKubernetesTutorial(t *testing.T) {
 		}
 	}
 	for part := range printed {
-		t.Errorf("docs/kubernetes.md has no executed block with %q", part)
+		t.Errorf("%s has no executed block with %q", page, part)
 	}
 }
 

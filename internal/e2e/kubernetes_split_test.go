@@ -3,15 +3,13 @@
 package e2e
 
 import (
-	"bytes"
 	"encoding/json"
 	"net"
-	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"unnest/internal/kube/kubetest"
 	"unnest/internal/kube/splitpod"
 	"unnest/internal/testbed/cluster"
 )
@@ -20,14 +18,13 @@ import (
 // 127.0.0.1 in both directions. A Service reaches the container of the second node through the pod.
 // What docs/split-pods.md promises of running pods holds.
 func TestKubernetesSplitPods(t *testing.T) {
-	k := newKubernetes(t)
+	k := newKubernetes(t, "--split-pods")
 	for _, s := range []struct {
 		name string
 		run  func()
 	}{
 		{"up", k.start},
-		{"hostlo in the network of pods", k.chainHostlo},
-		{"the controller runs", k.splitController},
+		{"the controller is killed", k.splitRepaired},
 		{"a Deployment is split", k.splitDeployment},
 		{"the pod is ready when all fractions are", k.splitReadiness},
 		{"a container of a further fraction ends", k.splitRestart},
@@ -35,6 +32,7 @@ func TestKubernetesSplitPods(t *testing.T) {
 		{"rollout", k.splitRollout},
 		{"a StatefulSet is split", k.splitStatefulSet},
 		{"a Job completes", k.splitJob},
+		{"init containers and a sidecar", k.splitInit},
 		{"another namespace cannot join", k.splitThief},
 		{"it is deleted", k.splitDeleted},
 		{"down", k.down},
@@ -45,44 +43,17 @@ func TestKubernetesSplitPods(t *testing.T) {
 	}
 }
 
-// chainHostlo chains the plugin in the network of the nodes' pods, as the chart does.
-func (k *kubernetes) chainHostlo() {
-	c, err := cluster.View()
-	k.check(err)
-	const file = "/etc/cni/net.d/10-pods.conflist"
-	for _, node := range []string{"node1", "node2"} {
-		content, err := c.OnNode(k.t.Context(), node, "cat", file)
-		k.check(err)
-		var list map[string]any
-		k.check(json.Unmarshal(content, &list))
-		plugins := list["plugins"].([]any)
-		hostlo := map[string]any{"type": "hostlo", "server": plugins[0].(map[string]any)["server"], "capabilities": map[string]bool{"io.kubernetes.cri.pod-annotations": true}}
-		list["plugins"] = append([]any{plugins[0], hostlo}, plugins[1:]...)
-		content, err = json.Marshal(list)
-		k.check(err)
-		_, err = c.OnNode(k.t.Context(), node, "sh", "-c", "cp /usr/lib/cni/brfusion /usr/lib/cni/hostlo && printf %s '"+string(content)+"' >"+file)
-		k.check(err)
-		k.ctl("label", "node", node, splitpod.HostLabel+"=here") // as the DaemonSet does
-	}
-}
-
-// splitController runs the controller next to the API server.
-func (k *kubernetes) splitController() {
-	k.apply(map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "unnest-system"}})
-	host := k.hostAddress(k.clusterIPs("kubernetes")[0])
-	for _, o := range kubetest.SplitObjects(k.t, "../../deploy/chart", "https://"+net.JoinHostPort(host, "9443")+"/admit") {
-		k.apply(o.Object)
-	}
-	file := filepath.Join(filepath.Dir(k.config), "split.kubeconfig")
-	config := bytes.ReplaceAll(k.nodesConfig(), []byte(`"user": {`), []byte(`"user": {"as": "system:serviceaccount:unnest-system:unnest-split",`))
-	k.check(os.WriteFile(file, config, 0o600))
-	r := launch(k.t, "nsenter", "--net="+k.fleet.Lab.HostNS(), filepath.Join(k.binaries, "unnest-kube"),
-		"-kubeconfig", file, "-host", host, "-health", "127.0.0.1:9481")
-	k.whole.Cleanup(func() { _ = r.Process.Kill() })
-	k.eventually("the controller is ready", func() bool {
-		return mustRun(k.t, "nsenter", "--net="+k.fleet.Lab.HostNS(), "sh", "-c",
-			"curl -s -o /dev/null -w '%{http_code}' http://127.0.0.1:9481/readyz || :") == "200"
+// splitRepaired has a killed controller started again.
+func (k *kubernetes) splitRepaired() {
+	config := filepath.Join(k.fleet.Lab.Dir, "kubernetes", "split.conf")
+	mustRun(k.t, "sh", "-c", "kill -9 $(grep -lsz '^"+config+"$' /proc/[0-9]*/cmdline | cut -d/ -f3)")
+	k.eventually("the status says so", func() bool {
+		out, _ := exec.Command(k.unnest, "cluster", "status").CombinedOutput()
+		return !strings.Contains(string(out), "unnest-kube              ready")
 	})
+	if out := mustRun(k.t, k.unnest, "cluster", "repair"); !strings.Contains(out, "unnest-kube runs again") {
+		k.t.Errorf("repair: %s", out)
+	}
 }
 
 // splitTemplate is the template of a pod whose two containers serve their names: front on port 8080 of
@@ -238,6 +209,52 @@ func (k *kubernetes) splitJob() {
 		k.t.Errorf("the pod of the Job is %s", phase)
 	}
 	k.ctl("delete", "job/work", "--wait", podLimit)
+}
+
+// splitInit has two init containers and a sidecar in the first fraction. The first init container fails once. Before
+// they have ended no container of the other fraction starts; then it reaches the sidecar, and has what the pod says.
+func (k *kubernetes) splitInit() {
+	template := splitTemplate(map[string]string{"app": "init"})
+	spec := template["spec"].(map[string]any)
+	first := func(name, script string) map[string]any {
+		return map[string]any{
+			"name": name, "image": cluster.ToolsImage, "command": []string{"sh", "-c", script},
+			"volumeMounts": []any{map[string]string{"name": "notes", "mountPath": "/notes"}},
+		}
+	}
+	// Nobody serves on port 8081: the other fraction does later.
+	one := first("one", "if [ ! -e /notes/tried ]; then : >/notes/tried; exit 1; fi; busybox timeout 20 wget -q -O - http://127.0.0.1:8081/ && exit 1; echo one >>/notes/order; until [ -e /notes/go ]; do sleep 1; done")
+	sidecar := first("sidecar", "busybox mkdir -p /www; echo sidecar >/www/index.html; echo sidecar >>/notes/order; exec httpd -f -p 127.0.0.1:8082 -h /www")
+	sidecar["restartPolicy"] = "Always"
+	sidecar["startupProbe"] = map[string]any{"exec": map[string]any{"command": []string{"sh", "-c", "wget -q -O - http://127.0.0.1:8082/"}}, "periodSeconds": 1, "timeoutSeconds": 30, "failureThreshold": 60}
+	two := first("two", "wget -q -O - http://127.0.0.1:8082/ && echo two >>/notes/order")
+	spec["initContainers"] = []any{one, sidecar, two}
+	spec["volumes"] = []any{map[string]any{"name": "notes", "emptyDir": map[string]any{}}}
+	containers := spec["containers"].([]any)
+	front := containers[0].(map[string]any)
+	front["volumeMounts"] = one["volumeMounts"]
+	k.apply(map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "init", "annotations": template["metadata"].(map[string]any)["annotations"]}, "spec": spec})
+	k.eventually("the first init container runs a second time", func() bool {
+		return k.ctl("get", "pod", "init", "--output=jsonpath={.status.initContainerStatuses[0].restartCount} {.status.initContainerStatuses[0].state.running.startedAt}") > "1 2"
+	})
+	if got := k.ctl("get", "pod", "init-f1", "--output=jsonpath={.spec.nodeName}{.status.conditions[0].reason}"); got != "SchedulingGated" {
+		k.t.Errorf("the companion is not held back: %q", got)
+	}
+	k.ctl("exec", "init", "--container=one", "--", "sh", "-c", ": >/notes/go")
+	k.ctl("wait", "--for=condition=Ready", "pod/init", "pod/init-f1", podLimit)
+	k.wantSplit("init")
+	if got := k.ctl("exec", "init", "--container=front", "--", "cat", "/notes/order"); got != "one\nsidecar\ntwo\n" {
+		k.t.Errorf("they have run in this order: %q", got)
+	}
+	if got := k.in("init-f1", "wget -q -O - http://127.0.0.1:8082/"); got != "sidecar\n" {
+		k.t.Errorf("the other fraction reads %q of the sidecar", got)
+	}
+	ended := k.ctl("get", "pod", "init", "--output=jsonpath={.status.initContainerStatuses[2].state.terminated.finishedAt}")
+	if began := k.ctl("get", "pod", "init-f1", "--output=jsonpath={.status.containerStatuses[0].state.running.startedAt}"); began < ended {
+		k.t.Errorf("the companion's container began at %s, and the last init container ended at %s", began, ended)
+	}
+	k.ctl("delete", "pod/init", "--wait", podLimit)
+	k.ctl("wait", "--for=delete", "pod/init-f1", podLimit)
 }
 
 // webClient is a pod that does nothing.

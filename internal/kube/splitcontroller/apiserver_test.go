@@ -75,7 +75,7 @@ func newWorld(t *testing.T) *world {
 		n.Spec.Taints = nil // admission's for a node that is not ready yet
 		w.check(w.Update(t.Context(), n))
 	}
-	for _, o := range kubetest.SplitObjects(t, "../../../deploy/chart", fmt.Sprintf("https://127.0.0.1:%d/admit", w.port)) {
+	for _, o := range kubetest.SplitObjects(t, namespace, fmt.Sprintf("https://127.0.0.1:%d/admit", w.port)) {
 		w.create(o)
 	}
 	kubetest.StartControllers(t, config, "garbage-collector-controller,deployment-controller,replicaset-controller")
@@ -278,6 +278,7 @@ func TestOnAPIServer(t *testing.T) {
 	}{
 		{"a pod is split", w.split},
 		{"a companion is lost", w.lost},
+		{"init containers come first", w.initContainers},
 		{"refused", w.refused},
 		{"others change nothing", w.immutable},
 		{"no room", w.noRoom},
@@ -368,6 +369,22 @@ func (w *world) lost() {
 		}
 		return err
 	})
+	w.end()
+}
+
+// The companion is held back until the kubelet of the pod says that its init containers have ended.
+func (w *world) initContainers() {
+	p := pod("shop", "web", "a;b", "a", "b")
+	p.Spec.InitContainers = []corev1.Container{{Name: "i", Image: "none"}}
+	w.create(p)
+	w.running("web")
+	w.wantReady("web", corev1.ConditionFalse)
+	if c, err := w.get("web-f1"); err != nil || len(c.Spec.SchedulingGates) != 1 || len(c.Spec.InitContainers) != 0 {
+		w.t.Errorf("the companion has the gates %v and the init containers %v (%v)", c.Spec.SchedulingGates, c.Spec.InitContainers, err)
+	}
+	w.condition("web", corev1.PodInitialized, corev1.ConditionTrue)
+	w.running("web-f1")
+	w.check(w.Delete(w.t.Context(), p, client.GracePeriodSeconds(0)))
 	w.end()
 }
 

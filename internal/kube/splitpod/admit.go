@@ -47,13 +47,16 @@ func Admit(p *corev1.Pod) error {
 	return nil
 }
 
-// share gives each fraction the volumes that its containers use. The first one also gets those that
-// none uses.
+// share gives each fraction the volumes that its containers use. The first one also gets those of the init
+// containers, and those that none uses.
 func share(p *corev1.Pod, fractions []fraction) error {
 	for _, v := range p.Spec.Volumes {
 		first := ""
 		for i := range fractions {
 			user := userOf(fractions[i].Containers, v.Name)
+			if i == 0 {
+				user = cmp.Or(user, userOf(p.Spec.InitContainers, v.Name))
+			}
 			switch {
 			case user == "":
 				continue
@@ -105,7 +108,6 @@ func refuse(p *corev1.Pod) error {
 		{s.HostPID, "hostPID: fractions would see processes of different nodes", "remove it"},
 		{s.HostIPC, "hostIPC: fractions would be in the IPC namespaces of different nodes", "remove it"},
 		{s.ShareProcessNamespace != nil && *s.ShareProcessNamespace, "shareProcessNamespace: processes of several nodes have no common namespace", "remove it"},
-		{len(s.InitContainers) > 0, "initContainers: they would not run before the containers of other nodes", "remove them"},
 		{len(s.ResourceClaims) > 0, "resourceClaims: devices of several nodes cannot be claimed for one pod", "remove them"},
 		{s.Resources != nil, "resources: they cannot be divided between nodes", "set those of the containers"},
 		{s.NodeName != "", "nodeName: the pod has one node already", "use nodeSelector or affinity"},

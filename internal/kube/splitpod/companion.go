@@ -32,7 +32,7 @@ func Companions(p *corev1.Pod) (all []*corev1.Pod, err error) {
 
 func companion(p *corev1.Pod, number int, f fraction) *corev1.Pod {
 	spec := *p.Spec.DeepCopy()
-	spec.Containers, spec.Volumes = f.Containers, f.Volumes
+	spec.Containers, spec.InitContainers, spec.Volumes = f.Containers, nil, f.Volumes
 	spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: Gate}}
 	spec.ReadinessGates, spec.EphemeralContainers, spec.NodeName = nil, nil, ""
 	spec.Hostname = hostname(p)

@@ -15,7 +15,7 @@ import (
 type Step struct {
 	Prepare string        // host to note in the pod, with its labels and segment
 	Create  []*corev1.Pod // companions
-	Release []*corev1.Pod // whose gate to remove, in this order: the pod is the last
+	Release []*corev1.Pod // whose gate to remove, in this order: the pod is the last, or the first if it has init containers
 	Delete  []*corev1.Pod // with the grace period of the pod
 	Update  []*corev1.Pod // companions that have other labels of the pod than it has now
 	Rebuild string        // why the pod has to be deleted, so that its workload makes another one
@@ -61,10 +61,14 @@ func hold(p *corev1.Pod, companions []*corev1.Pod, nodes []*corev1.Node, pods []
 	if len(missing) > 0 {
 		return Step{Create: missing}, nil
 	}
+	if len(p.Spec.InitContainers) > 0 {
+		return Step{Release: []*corev1.Pod{p}}, nil // keep releases the companions
+	}
 	return Step{Release: slices.DeleteFunc(append(companions, p), func(c *corev1.Pod) bool { return !gated(c) })}, nil
 }
 
-// keep looks after a pod that has been released.
+// keep looks after a pod that has been released. It releases the companions of one whose init containers
+// have ended, and whose sidecars have started.
 func keep(p *corev1.Pod, companions []*corev1.Pod) (Step, error) {
 	want, err := Companions(p)
 	if err != nil {
@@ -90,7 +94,11 @@ func keep(p *corev1.Pod, companions []*corev1.Pod) (Step, error) {
 			stale = append(stale, c)
 		}
 	}
-	if len(stale) > 0 {
+	held := slices.DeleteFunc(companions, func(c *corev1.Pod) bool { return !gated(c) })
+	switch {
+	case len(held) > 0 && isTrue(p, corev1.PodInitialized):
+		return Step{Release: held}, nil
+	case len(stale) > 0:
 		return Step{Update: stale}, nil
 	}
 	if ready == isTrue(p, ReadyCondition) && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == ReadyCondition }) {

@@ -134,6 +134,28 @@ func TestKilledBetweenSteps(t *testing.T) {
 	}
 }
 
+// No container of a companion starts before the init containers of the pod have ended, and its sidecars have
+// started, whenever the controller is killed.
+func TestInitContainersFirst(t *testing.T) {
+	for most := 1; most < 5; most++ {
+		p := newPod("a;b;c", "a", "b", "c")
+		p.Spec.InitContainers = []corev1.Container{{Name: "i"}}
+		w := &world{pod: admit(t, p)}
+		for w.step(t, most) {
+		}
+		want := "prepare, create web-0-f1, create web-0-f2, release web-0, ready false"
+		if got := strings.Join(w.log, ", "); got != want {
+			t.Errorf("%d changes at a time: got %s, want %s", most, got, want)
+		}
+		w.pod.Status.Conditions = append(w.pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodInitialized, Status: corev1.ConditionTrue})
+		for w.step(t, most) {
+		}
+		if got := strings.Join(w.log, ", "); got != want+", release web-0-f1, release web-0-f2" {
+			t.Errorf("%d changes at a time, initialized: got %s", most, got)
+		}
+	}
+}
+
 // A released pod follows its companions.
 func TestKeep(t *testing.T) {
 	now := metav1.NewTime(time.Unix(1, 0))

@@ -19,7 +19,7 @@ import (
 // SplitAnnotation asks for a split: the names of each fraction's containers with commas, and
 // fractions with semicolons, such as "web,log;cache". The first fraction stays in the pod. Auto
 // makes a fraction of each container, except that containers with a common volume that nodes
-// cannot share stay together.
+// cannot share stay together. Init containers run in the first fraction.
 const (
 	SplitAnnotation = "unnest.io/split"
 	Auto            = "auto"
@@ -74,6 +74,8 @@ func parse(p *corev1.Pod) ([][]string, error) {
 			switch name = strings.TrimSpace(name); {
 			case name == "":
 				return nil, fail("fraction %d is empty, or has an empty name; write containers with commas and fractions with semicolons, such as %q, or %q", len(all)+1, "web,log;cache", Auto)
+			case slices.ContainsFunc(p.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == name }):
+				return nil, fail("%q is an init container, and these run in the first fraction; remove its name", name)
 			case !slices.Contains(names, name):
 				return nil, fail("the pod has no container %q; its containers are %s", name, strings.Join(names, ", "))
 			case seen[name]:
@@ -98,17 +100,21 @@ func parse(p *corev1.Pod) ([][]string, error) {
 	return all, nil
 }
 
-// auto returns a fraction for each container, with those together that must be. The last fraction
-// takes the containers that would be too many.
+// auto returns a fraction for each container, with those together that must be. The first one is that of
+// containers with a volume of an init container, if there is one. The last fraction takes the containers
+// that would be too many.
 func auto(p *corev1.Pod) (all [][]string) {
+	early := map[string]bool{}     // containers with a volume of an init container
 	users := map[string][]string{} // of volumes that nodes cannot share
 	for _, v := range p.Spec.Volumes {
 		if copied(v) {
 			continue
 		}
+		prepared := userOf(p.Spec.InitContainers, v.Name) != ""
 		for _, c := range p.Spec.Containers {
 			if uses(c, v.Name) {
 				users[v.Name] = append(users[v.Name], c.Name)
+				early[c.Name] = early[c.Name] || prepared
 			}
 		}
 	}
@@ -116,6 +122,9 @@ func auto(p *corev1.Pod) (all [][]string) {
 		f := []string{c.Name}
 		all = slices.DeleteFunc(all, func(other []string) bool {
 			together := slices.ContainsFunc(other, func(name string) bool {
+				if early[name] && early[c.Name] {
+					return true
+				}
 				for _, names := range users {
 					if slices.Contains(names, name) && slices.Contains(names, c.Name) {
 						return true
@@ -131,6 +140,9 @@ func auto(p *corev1.Pod) (all [][]string) {
 		all = append(all, f)
 	}
 	order := func(f []string) int {
+		if slices.ContainsFunc(f, func(name string) bool { return early[name] }) {
+			return -1
+		}
 		return slices.IndexFunc(p.Spec.Containers, func(c corev1.Container) bool { return slices.Contains(f, c.Name) })
 	}
 	slices.SortFunc(all, func(a, b []string) int { return order(a) - order(b) })

@@ -38,6 +38,16 @@ func with(p *corev1.Pod, v corev1.VolumeSource, containers ...string) *corev1.Po
 	return p
 }
 
+// initialize gives the pod an init container i with volumes.
+func initialize(p *corev1.Pod, volumes ...string) *corev1.Pod {
+	c := corev1.Container{Name: "i"}
+	for _, name := range volumes {
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: "/" + name})
+	}
+	p.Spec.InitContainers = append(p.Spec.InitContainers, c)
+	return p
+}
+
 func admit(t *testing.T, p *corev1.Pod) *corev1.Pod {
 	t.Helper()
 	if err := Admit(p); err != nil {
@@ -83,6 +93,9 @@ func TestFractions(t *testing.T) {
 		{with(newPod("auto", "a", "b", "c"), emptyDir, "a", "c"), "a,c;b"},
 		{with(with(newPod("auto", "a", "b", "c", "d"), emptyDir, "a", "d"), emptyDir, "c", "d"), "a,c,d;b"},
 		{with(newPod("auto", "a", "b"), corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}, "a", "b"), "a;b"},
+		{initialize(with(newPod("auto", "a", "b", "c"), emptyDir, "c"), "v0"), "c;a;b"},
+		{initialize(with(with(newPod("auto", "a", "b", "c"), emptyDir, "b"), emptyDir, "c"), "v0", "v1"), "b,c;a"},
+		{initialize(with(newPod("a;b", "a", "b"), emptyDir, "a"), "v0"), "a;b"},
 		{newPod("auto", many...), "a;b;c;d;e;f;g;h;i;j;k;l;m;n;o;p,q,r,s"},
 		{newPod("auto", "a"), "nothing to split"},
 		{with(newPod("auto", "a", "b"), emptyDir, "a", "b"), "nothing to split"},
@@ -111,14 +124,12 @@ func TestFractions(t *testing.T) {
 
 // What a split pod cannot keep is refused, and the error names it.
 func TestRefused(t *testing.T) {
-	yes, always := true, corev1.ContainerRestartPolicyAlways
+	yes := true
 	for want, change := range map[string]func(*corev1.Pod){
 		"hostNetwork":           func(p *corev1.Pod) { p.Spec.HostNetwork = true },
 		"hostPID":               func(p *corev1.Pod) { p.Spec.HostPID = true },
 		"hostIPC":               func(p *corev1.Pod) { p.Spec.HostIPC = true },
 		"shareProcessNamespace": func(p *corev1.Pod) { p.Spec.ShareProcessNamespace = &yes },
-		"initContainers":        func(p *corev1.Pod) { p.Spec.InitContainers = []corev1.Container{{Name: "i"}} },
-		"initContainers: ":      func(p *corev1.Pod) { p.Spec.InitContainers = []corev1.Container{{Name: "s", RestartPolicy: &always}} },
 		"resourceClaims":        func(p *corev1.Pod) { p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu"}} },
 		"resources":             func(p *corev1.Pod) { p.Spec.Resources = &corev1.ResourceRequirements{} },
 		"nodeName":              func(p *corev1.Pod) { p.Spec.NodeName = "node1" },
@@ -137,6 +148,11 @@ func TestRefused(t *testing.T) {
 		`volume "v0" is used by the containers "a" and "b" of two fractions`: func(p *corev1.Pod) {
 			with(p, corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}, "a", "b")
 		},
+		`volume "v0" is used by the containers "i" and "b" of two fractions`: func(p *corev1.Pod) { initialize(with(p, emptyDir, "b"), "v0") },
+		`"i" is an init container`: func(p *corev1.Pod) {
+			initialize(p)
+			p.Annotations[SplitAnnotation] = "a,i;b"
+		},
 		`container "b" has hostPort 80`: func(p *corev1.Pod) {
 			p.Spec.Containers[1].Ports = []corev1.ContainerPort{{HostPort: 80, ContainerPort: 80}}
 		},
@@ -146,6 +162,22 @@ func TestRefused(t *testing.T) {
 		if err := Admit(p); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "; ") || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: error %v", want, err)
 		}
+	}
+}
+
+// Init containers and sidecars run in the first fraction, in their order, with their volumes.
+func TestInitContainersStay(t *testing.T) {
+	always := corev1.ContainerRestartPolicyAlways
+	p := newPod("a;b", "a", "b")
+	initialize(initialize(with(with(p, emptyDir), corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}, "b"), "v0", "v1"))
+	p.Spec.InitContainers[1].Name, p.Spec.InitContainers[1].RestartPolicy = "sidecar", &always
+	want := slices.Clone(p.Spec.InitContainers)
+	admit(t, p)
+	if diff := cmp.Diff(want, p.Spec.InitContainers); diff != "" || len(p.Spec.Volumes) != 2 {
+		t.Errorf("the pod has %d volumes and other init containers (-want +got):\n%s", len(p.Spec.Volumes), diff)
+	}
+	if c := companions(t, p)[0]; len(c.Spec.InitContainers) != 0 || len(c.Spec.Volumes) != 1 {
+		t.Errorf("the companion has %d init containers and %d volumes, want none and v1", len(c.Spec.InitContainers), len(c.Spec.Volumes))
 	}
 }
 

@@ -246,10 +246,14 @@ func (c *Cluster) Health(ctx context.Context) (names []string, health map[string
 	return names, health
 }
 
-// components are the control plane and DNS, in the order in which they start.
+// components are the control plane, DNS and the controller of split pods, in the order in which they start.
 func (c *Cluster) components() []component {
 	etcd, api, clients := controlPlane(c.path(""), c.families())
-	return append([]component{etcd, api}, append(clients, c.dns())...)
+	all := append([]component{etcd, api}, append(clients, c.dns())...)
+	if c.splitsPods() {
+		all = append(all, c.splitController())
+	}
+	return all
 }
 
 // Repair starts again what has ended of the host's side of the cluster that is up, and returns the

@@ -64,6 +64,7 @@ func BuildImage(ctx context.Context, binaries, programs string, step func(string
 		Files: map[string]string{
 			"/usr/local/bin/nerdctl":    filepath.Join(binaries, "nerdctl"),
 			"/usr/lib/cni/brfusion":     filepath.Join(binaries, "unnest-cni"),
+			"/usr/lib/cni/hostlo":       filepath.Join(binaries, "unnest-cni"),
 			"/usr/local/bin/kubelet":    filepath.Join(programs, "kubelet"),
 			"/usr/local/bin/kube-proxy": filepath.Join(programs, "kube-proxy"),
 		},

@@ -56,6 +56,9 @@ func (c *Cluster) awaitNode(ctx context.Context, n *fleet.Node) error {
 		return err
 	}
 	_, err := c.Kubectl(ctx, "wait", "--for=condition=Ready", "node/"+n.Name, limit)
+	if err == nil && c.options.SplitPods {
+		_, err = c.Kubectl(ctx, "label", "node", n.Name, hostLabel)
+	}
 	return err
 }
 

@@ -3,11 +3,9 @@ package cluster
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
 
 	"unnest/internal/testbed/fleet"
-	"unnest/internal/testbed/lab"
 )
 
 // launchNodes starts the guests, which boot and wait for the API server.
@@ -58,7 +56,11 @@ func (c *Cluster) nodeFiles(name string, address netip.Addr) (map[string]string,
 	if err != nil {
 		return nil, err
 	}
-	networks := map[string]string{BrFusion: brfusionNetwork(families), Bridge: bridgeNetwork(families, address)}
+	var chained []any
+	if c.options.SplitPods {
+		chained = append(chained, hostlo())
+	}
+	networks := map[string]string{BrFusion: brfusionNetwork(families, chained...), Bridge: bridgeNetwork(families, address, chained...)}
 	return map[string]string{
 		"/etc/kubernetes/node":            nodeVariables(families, address, c.options.ProxyMode),
 		"/etc/kubernetes/routes":          routes(families, address, c.options.Nodes),
@@ -95,16 +97,16 @@ func kubeletConfig(slots int, families []family) string {
 }
 
 // brfusionNetwork gives a pod a NIC of its own, and a path to Services through the guest.
-func brfusionNetwork(families []family) string {
+func brfusionNetwork(families []family, chained ...any) string {
 	return network(BrFusion, map[string]any{
-		"type": "brfusion", "server": net.JoinHostPort(lab.ManagementGateway, fleet.DaemonPort), "credentials": "/etc/unnest",
+		"type": "brfusion", "server": daemonAddress, "credentials": "/etc/unnest",
 		"ipam": map[string]any{"type": "hostd"}, "services": map[string]any{"ranges": serviceRanges(families)},
 		"capabilities": map[string]bool{"bandwidth": true, "ips": true, "mac": true},
-	})
+	}, chained...)
 }
 
 // bridgeNetwork puts pods behind a bridge of the guest, which routes their packets.
-func bridgeNetwork(families []family, node netip.Addr) string {
+func bridgeNetwork(families []family, node netip.Addr, chained ...any) string {
 	var ranges, routes []any
 	for _, f := range families {
 		ranges = append(ranges, []any{map[string]string{"subnet": f.bridgeSubnet(node).String()}})
@@ -115,11 +117,12 @@ func bridgeNetwork(families []family, node netip.Addr) string {
 		"ipam": map[string]any{
 			"type": "host-local", "ranges": ranges, "routes": routes,
 		},
-	})
+	}, chained...)
 }
 
-// network returns a configuration list of a plugin. portmap publishes host ports.
-func network(name string, plugin map[string]any) string {
+// network returns a configuration list of a plugin and those that are chained to it. portmap publishes
+// host ports.
+func network(name string, plugin map[string]any, chained ...any) string {
 	ports := map[string]any{"type": "portmap", "capabilities": map[string]bool{"portMappings": true}}
-	return string(asJSON(map[string]any{"cniVersion": "1.0.0", "name": name, "plugins": []any{plugin, ports}}))
+	return string(asJSON(map[string]any{"cniVersion": "1.0.0", "name": name, "plugins": append(append([]any{plugin}, chained...), ports)}))
 }

@@ -20,9 +20,12 @@ const (
 	policyReady = "127.0.0.1:9480"
 )
 
+// daemonAddress is where the host daemon serves nodes and the policy client.
+var daemonAddress = net.JoinHostPort(lab.ManagementGateway, fleet.DaemonPort)
+
 func (c *Cluster) policyClient() component {
 	return component{name: policyName, program: c.options.Unnest, health: "http://" + policyReady + "/healthz", arguments: []string{
-		"hostd", "policy", "run", "--server", net.JoinHostPort(lab.ManagementGateway, fleet.DaemonPort),
+		"hostd", "policy", "run", "--server", daemonAddress,
 		"--credentials", c.path("policies"), "--kubeconfig", c.path("policies.conf"), "--http", policyReady,
 	}}
 }

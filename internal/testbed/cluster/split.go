@@ -1,0 +1,56 @@
+package cluster
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+
+	"unnest/deploy"
+)
+
+// The controller of split pods runs next to the API server, which reaches its webhook there. All nodes
+// are guests of this host, so their label says one host.
+const (
+	splitName      = "unnest-kube"
+	splitNamespace = "kube-system"
+	splitUser      = "system:serviceaccount:" + splitNamespace + ":unnest-split"
+	splitWebhook   = "https://127.0.0.1:9443/admit"
+	splitReady     = "127.0.0.1:9481"
+	hostLabel      = "unnest.node-restriction.kubernetes.io/host=" + LabName
+)
+
+func (c *Cluster) splitController() component {
+	return component{name: splitName, program: filepath.Join(filepath.Dir(c.options.Unnest), splitName), health: "http://" + splitReady + "/readyz", arguments: []string{
+		"-kubeconfig", c.path("split.conf"), "-namespace", splitNamespace, "-host", "127.0.0.1", "-health", splitReady,
+	}}
+}
+
+// splitsPods reports whether the cluster has the controller.
+func (c *Cluster) splitsPods() bool {
+	_, err := os.Stat(c.path("split.conf"))
+	return err == nil
+}
+
+// startSplitController starts the controller with the chart's rights, and waits until the API server
+// trusts its webhook.
+func (c *Cluster) startSplitController(ctx context.Context) error {
+	objects, err := deploy.SplitPods(splitNamespace, splitWebhook)
+	if err != nil {
+		return err
+	}
+	if err := c.writeKubeconfig("split.conf", c.apiURL(), splitUser); err != nil {
+		return err
+	}
+	if _, err := c.kubectl(ctx, objects, "apply", "--filename=-"); err != nil {
+		return err
+	}
+	return c.start(ctx, c.splitController())
+}
+
+// hostlo is the plugin that gives the fractions of a split pod one localhost, for the chain of a network.
+func hostlo() map[string]any {
+	return map[string]any{
+		"type": "hostlo", "server": daemonAddress, "credentials": "/etc/unnest",
+		"capabilities": map[string]bool{"io.kubernetes.cri.pod-annotations": true},
+	}
+}
