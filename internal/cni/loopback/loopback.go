@@ -86,6 +86,7 @@ package loopback
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -104,7 +105,10 @@ type Config struct {
 	Fraction   segment.Fraction // this one
 	Members    segment.Set      // of the segment, with this one
 	Generation uint32           // of Members; the reflector's frames bring later ones
+	MTU        int              // of the NIC, in bytes; 0: segment.MTU
 }
+
+func (c Config) mtu() int { return cmp.Or(c.MTU, segment.MTU) }
 
 // ErrNotJoined is wrapped when a pod's lo is not part of a segment.
 var ErrNotJoined = errors.New("lo is not part of a segment")
@@ -157,7 +161,7 @@ func connect(nic netlink.Link, c Config) error {
 	if err := attach(lo, programs.LeaveLo, netlink.HANDLE_MIN_EGRESS); err != nil {
 		return err
 	}
-	if err := configure(nic); err != nil {
+	if err := configure(nic, c.mtu()); err != nil {
 		return err
 	}
 	state.Members = uint32(c.Members)
@@ -267,8 +271,8 @@ func check(nic string, c Config) error {
 	if f, err := ours(link, netlink.HANDLE_MIN_INGRESS); err != nil || f == nil {
 		return errors.Join(err, fmt.Errorf("%s lacks the segment's program at its ingress", nic))
 	}
-	if a.Flags&net.FlagUp == 0 || a.MTU != segment.MTU {
-		return fmt.Errorf("%s has the flags %s and MTU %d: want it up, with MTU %d", nic, a.Flags, a.MTU, segment.MTU)
+	if a.Flags&net.FlagUp == 0 || a.MTU != c.mtu() {
+		return fmt.Errorf("%s has the flags %s and MTU %d: want it up, with MTU %d", nic, a.Flags, a.MTU, c.mtu())
 	}
 	return checkSettings(nic)
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"unnest/internal/cni/podnic"
-	"unnest/internal/hostapi/segment"
 )
 
 // The kernel accepts packets that enter lo with loopback addresses, but without a
@@ -54,14 +53,14 @@ func flag(is bool) uint8 {
 }
 
 // configure sets the sysctls and the NIC's MTU.
-func configure(nic netlink.Link) error {
+func configure(nic netlink.Link, mtu int) error {
 	a := nic.Attrs()
 	err := errors.Join(podnic.SetSysctl(routeLocalnet, "1"), podnic.SetSysctl(acceptLocal, "1"), setIPv6(a.Name, 1))
 	if err != nil {
 		return err
 	}
-	if err := netlink.LinkSetMTU(nic, segment.MTU); err != nil {
-		return fmt.Errorf("set MTU %d of %s: %w", segment.MTU, a.Name, err)
+	if err := netlink.LinkSetMTU(nic, mtu); err != nil {
+		return fmt.Errorf("set MTU %d of %s: %w", mtu, a.Name, err)
 	}
 	return addAliases()
 }

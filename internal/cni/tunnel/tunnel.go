@@ -1,0 +1,226 @@
+// Package tunnel connects the fractions of a segment over the network of their nodes, without the host
+// of these nodes: the endpoint of a pod is a VXLAN device of the node's kernel (RFC 7348), with
+// the other fractions' nodes as its static peers. Package loopback connects lo to it.
+//
+// The device has its tunnel's end in the network namespace of the node, and is itself in the pod's. A
+// packet filter in the node accepts of the segment only what a peer's address sends with the MAC of the
+// peer's fraction. Nothing is encrypted: who can send with the address of a node can send
+// as its fraction, and who sees the nodes' packets reads them.
+//
+// Functions work in the network namespace of the calling thread, which is the node's.
+package tunnel
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/containernetworking/plugins/pkg/netlinksafe"
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"unnest/internal/hostapi/segment"
+)
+
+// Port is the UDP port of the tunnels: one that no other VXLAN has by default.
+const Port = 26677
+
+// MaxVNI is the largest number of a segment in a tunnel.
+const MaxVNI = 1<<24 - 1
+
+// Bytes before an IP packet in a tunnel: Ethernet, VXLAN, UDP, and the IP header of the node's packet.
+const (
+	header  = 14 + 8 + 8
+	header4 = 20
+	header6 = 40
+)
+
+// Config says between which nodes a segment is.
+type Config struct {
+	VNI      uint32           // of the segment, from 1 to MaxVNI; no other segment of these nodes has it
+	Fraction segment.Fraction // this one
+	Nodes    []netip.Addr     // address of each fraction's node, from fraction 1 on: all IPv4, or all IPv6
+}
+
+// Check returns an error that names what is wrong, and how it has to be.
+func (c Config) Check() error {
+	switch {
+	case c.VNI < 1 || c.VNI > MaxVNI:
+		return fmt.Errorf("vni %d: want 1 to %d", c.VNI, MaxVNI)
+	case len(c.Nodes) < 2 || len(c.Nodes) > segment.MaxFractions:
+		return fmt.Errorf("nodes: %d addresses: want 2 to %d", len(c.Nodes), segment.MaxFractions)
+	case c.Fraction < 1 || int(c.Fraction) > len(c.Nodes):
+		return fmt.Errorf("fraction %d: want 1 to %d, the number of nodes", c.Fraction, len(c.Nodes))
+	}
+	seen := map[netip.Addr]bool{}
+	for _, n := range c.Nodes {
+		switch {
+		case !n.IsValid() || n.Zone() != "" || n.Is4In6() || n.IsUnspecified() || n.IsMulticast() || n.IsLoopback():
+			return fmt.Errorf("nodes: %q: want the address of a node", n)
+		case n.Is4() != c.Nodes[0].Is4():
+			return fmt.Errorf("nodes: %s and %s: want addresses of one family", c.Nodes[0], n)
+		case seen[n]:
+			return fmt.Errorf("nodes: %s is there twice: want a node for each fraction", n)
+		}
+		seen[n] = true
+	}
+	return nil
+}
+
+// Members are all fractions.
+func (c Config) Members() (all segment.Set) {
+	for i := range c.Nodes {
+		all = all.With(segment.Fraction(i + 1))
+	}
+	return all
+}
+
+func (c Config) local() netip.Addr { return c.Nodes[c.Fraction-1] }
+
+// peers yields the other fractions and their nodes.
+func (c Config) peers(yield func(segment.Fraction, netip.Addr) bool) {
+	for i, n := range c.Nodes {
+		if f := segment.Fraction(i + 1); f != c.Fraction && !yield(f, n) {
+			return
+		}
+	}
+}
+
+func (c Config) headers() int {
+	if c.local().Is4() {
+		return header + header4
+	}
+	return header + header6
+}
+
+// MTU is that of the device, in bytes: the largest packet that fits into one IP packet between the nodes, which
+// may be sent in fragments.
+func (c Config) MTU() int {
+	if c.local().Is4() {
+		return 65535 - header - header4
+	}
+	return 65535 - header // the length of an IPv6 packet does not count its header
+}
+
+// Join makes the device under the name in the pod, with the MAC of the fraction. id names the packet
+// filter in the node: Leave with the same id removes it. On an error nothing is left.
+func Join(pod ns.NetNS, name, id string, c Config) (err error) {
+	if err := c.Check(); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("make tunnel %d to %v: %w", c.VNI, c.Nodes, err), Leave(id))
+		}
+	}()
+	if err := guard(id, c); err != nil {
+		return err
+	}
+	mac := segment.MAC(c.Fraction)
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.HardwareAddr, attrs.MTU, attrs.Namespace = name, mac[:], c.MTU(), netlink.NsFd(pod.Fd())
+	link := &netlink.Vxlan{LinkAttrs: attrs, VxlanId: int(c.VNI), SrcAddr: c.local().AsSlice(), Port: Port, Learning: false}
+	err = netlink.LinkAdd(link)
+	if errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("another pod of this node is in a segment with this number: %w", err)
+	}
+	if err != nil {
+		return fmt.Errorf("make VXLAN device %s: %w", name, err)
+	}
+	mtu, err := c.pathMTU()
+	if err == nil {
+		err = pod.Do(func(ns.NetNS) error { return c.connect(name, mtu) })
+	}
+	if err != nil {
+		err = errors.Join(err, Remove(pod, name))
+	}
+	return err
+}
+
+// pathMTU returns the smallest MTU of the links to the peers.
+func (c Config) pathMTU() (mtu int, err error) {
+	for _, node := range c.peers {
+		routes, err := netlink.RouteGet(node.AsSlice())
+		if err != nil {
+			return 0, fmt.Errorf("find route to node %s: %w", node, err)
+		}
+		link, err := netlink.LinkByIndex(routes[0].LinkIndex)
+		if err != nil {
+			return 0, fmt.Errorf("find link to node %s: %w", node, err)
+		}
+		for _, m := range []int{link.Attrs().MTU, routes[0].MTU} {
+			if mtu == 0 || m > 0 && m < mtu {
+				mtu = m
+			}
+		}
+	}
+	return mtu, nil
+}
+
+// connect gives the device its peers, and keeps segments of TCP from being sent in fragments: the sockets
+// of lo ask their other ends for such that fit into a packet between the nodes.
+func (c Config) connect(name string, mtu int) error {
+	link, err := netlinksafe.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("find device %s: %w", name, err)
+	}
+	for f, node := range c.peers {
+		mac := segment.MAC(f)
+		for _, to := range []net.HardwareAddr{mac[:], make(net.HardwareAddr, 6)} { // zeros: frames to all
+			entry := &netlink.Neigh{LinkIndex: link.Attrs().Index, Family: unix.AF_BRIDGE, State: netlink.NUD_PERMANENT, Flags: netlink.NTF_SELF, IP: node.AsSlice(), HardwareAddr: to}
+			if err := netlink.NeighAppend(entry); err != nil {
+				return fmt.Errorf("add peer %s of %s: %w", node, name, err)
+			}
+		}
+	}
+	return limitSegments(mtu-c.headers(), c.MTU())
+}
+
+// loMTU is what lo has without us.
+const loMTU = 65536
+
+// limitSegments has the pod's local addresses announce segments of TCP that fit into packets of mtu bytes; 0: any.
+// lo gets the MTU of the device: what is larger is sent in fragments, which do not leave the pod.
+func limitSegments(mtu, most int) error {
+	lo, err := netlinksafe.LinkByName("lo")
+	if err == nil {
+		err = errors.Join(netlink.LinkSetMTU(lo, most), netlink.LinkSetUp(lo))
+	}
+	if err != nil {
+		return fmt.Errorf("set MTU of lo: %w", err)
+	}
+	for family, headers := range map[int]int{netlink.FAMILY_V4: 40, netlink.FAMILY_V6: 60} {
+		local, err := netlinksafe.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
+		if err != nil {
+			return fmt.Errorf("list local addresses: %w", err)
+		}
+		for _, r := range local {
+			if r.AdvMSS = 0; mtu > 0 {
+				r.AdvMSS = max(mtu-headers, 536)
+			}
+			if err := netlink.RouteReplace(&r); err != nil {
+				return fmt.Errorf("limit segments to %s: %w", r.Dst, err)
+			}
+		}
+	}
+	return nil
+}
+
+// Remove removes the device from the pod, if it is there, and undoes what Join has changed at lo.
+func Remove(pod ns.NetNS, name string) error {
+	return pod.Do(func(ns.NetNS) error {
+		link, err := netlinksafe.LinkByName(name)
+		if errors.As(err, new(netlink.LinkNotFoundError)) {
+			return nil
+		}
+		if err == nil {
+			err = netlink.LinkDel(link)
+		}
+		if err != nil {
+			return fmt.Errorf("remove device %s: %w", name, err)
+		}
+		return limitSegments(0, loMTU)
+	})
+}

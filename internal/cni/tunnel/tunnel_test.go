@@ -1,0 +1,364 @@
+package tunnel
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
+
+	"unnest/internal/check/localhost"
+	"unnest/internal/check/localhost/agenttest"
+	"unnest/internal/cni/loopback"
+	"unnest/internal/hostapi/segment"
+	"unnest/internal/testbed/place"
+)
+
+func TestMain(m *testing.M) { os.Exit(agenttest.Main(m)) }
+
+const (
+	device = "hostlo0"
+	vni    = 4711
+)
+
+// world has nodes, which are network namespaces on a bridge, and a pod on each but the last.
+type world struct {
+	t           *testing.T
+	nodes, pods []ns.NetNS
+	addresses   []netip.Addr
+}
+
+// newWorld is a world with n fractions, which have joined, whose nodes have addresses in the network, such as "10.9.0.", and
+// a further node.
+func newWorld(t *testing.T, n int, network string, mtu int) *world {
+	t.Helper()
+	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
+		t.Skip("needs root and network namespaces: set UNNEST_PRIVILEGED=1")
+	}
+	w := &world{t: t}
+	fabric := w.namespace()
+	w.in(fabric, func() error {
+		return errors.Join(netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0", MTU: mtu}}), up("br0"))
+	})
+	for i := range n + 1 {
+		node, port := w.namespace(), fmt.Sprint("port", i)
+		address := netip.MustParseAddr(network + fmt.Sprint(i+1))
+		w.in(fabric, func() error {
+			bridge, err := netlink.LinkByName("br0")
+			if err != nil {
+				return err
+			}
+			v := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: port, MTU: mtu}, PeerName: "eth0", PeerNamespace: netlink.NsFd(node.Fd())}
+			err = netlink.LinkAdd(v)
+			if err == nil {
+				err = errors.Join(netlink.LinkSetMaster(v, bridge), up(port))
+			}
+			return err
+		})
+		w.in(node, func() error {
+			_ = os.WriteFile("/proc/sys/net/ipv6/conf/eth0/accept_dad", []byte("0"), 0)
+			link, err := netlink.LinkByName("eth0")
+			if err != nil {
+				return err
+			}
+			bits := map[bool]int{true: 24, false: 64}[address.Is4()]
+			to := &netlink.Addr{IPNet: &net.IPNet{IP: address.AsSlice(), Mask: net.CIDRMask(bits, address.BitLen())}}
+			return errors.Join(netlink.LinkSetMTU(link, mtu), netlink.AddrAdd(link, to), up("eth0"))
+		})
+		w.nodes, w.addresses = append(w.nodes, node), append(w.addresses, address)
+	}
+	for i := range n {
+		pod := w.namespace()
+		w.pods = append(w.pods, pod)
+		w.in(pod, func() error { return up("lo") })
+		c := w.config(i)
+		w.in(w.nodes[i], func() error { return Join(pod, device, "pod", c) })
+		if err := loopback.Join(pod, device, loopback.Config{Fraction: c.Fraction, Members: c.Members(), MTU: c.MTU()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return w
+}
+
+func (w *world) config(i int) Config {
+	return Config{VNI: vni, Fraction: segment.Fraction(i + 1), Nodes: w.addresses[:len(w.addresses)-1]}
+}
+
+func up(name string) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	return netlink.LinkSetUp(link)
+}
+
+func (w *world) namespace() ns.NetNS {
+	w.t.Helper()
+	n, err := ns.TempNetNS()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { n.Close() })
+	return n
+}
+
+func (w *world) in(n ns.NetNS, f func() error) {
+	w.t.Helper()
+	if err := n.Do(func(ns.NetNS) error { return f() }); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// The localhost cases pass between fractions on three nodes, whose links take frames of the usual size.
+func TestLocalhostCases(t *testing.T) {
+	for _, network := range []string{"10.9.0.", "fd00:9::"} {
+		t.Run(network, func(t *testing.T) {
+			w := newWorld(t, 3, network, 1500)
+			exe, err := os.Executable()
+			if err != nil {
+				t.Fatal(err)
+			}
+			only := `^(tcp|udp)/`
+			if cases := os.Getenv("UNNEST_LOCALHOST_CASES"); cases != "" { // by hand
+				only = cases
+			}
+			o := localhost.Options{Only: regexp.MustCompile(only), Patience: 10 * time.Second}
+			for _, pod := range w.pods {
+				o.Fractions = append(o.Fractions, localhost.Fraction{Place: place.Local{NetNS: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), pod.Fd())}, Args: []string{exe, "agent"}})
+			}
+			ran := 0
+			err = localhost.Run(context.WithoutCancel(t.Context()), o, func(out localhost.Outcome) {
+				ran++
+				if t.Logf("%-9s %-70s %6dms %v%s", out.Verdict(), out.Case, out.Duration.Milliseconds(), out.Err, out.NotThere); out.Verdict() != localhost.Pass {
+					t.Errorf("%s: %s: %v", out.Case, out.Verdict(), out.Err)
+				}
+			})
+			if err != nil || ran == 0 {
+				t.Errorf("%d cases ran, %v", ran, err)
+			}
+		})
+	}
+}
+
+// frame is a datagram for 127.0.0.1:7000 in a tunnel, from a fraction to all.
+func frame(number uint32, from segment.Fraction, text string) []byte {
+	mac := segment.MAC(from)
+	b := append([]byte{8, 0, 0, 0}, binary.BigEndian.AppendUint32(nil, number<<8)...)
+	b = append(append(append(b, segment.Broadcast[:]...), mac[:]...), 0x08, 0)
+	ip := []byte{0x45, 0, 0, byte(28 + len(text)), 0, 0, 0x40, 0, 64, 17, 0, 0, 127, 0, 0, 1, 127, 0, 0, 1}
+	sum := uint32(0)
+	for i := 0; i < len(ip); i += 2 {
+		sum += uint32(ip[i])<<8 | uint32(ip[i+1])
+	}
+	binary.BigEndian.PutUint16(ip[10:], ^uint16(sum+sum>>16))
+	b = append(b, ip...)
+	b = append(b, 0x13, 0x88, 7000>>8, 7000&0xff, 0, byte(8+len(text)), 0, 0) // from port 5000, without a checksum
+	return append(b, text...)
+}
+
+// Nobody else of the network of the nodes gets a packet into a pod, nor does a node as a fraction that it has not, nor
+// as the reflector. What a peer sends arrives, so the test would see the others.
+func TestStrangers(t *testing.T) {
+	for _, network := range []string{"10.9.0.", "fd00:9::"} {
+		t.Run(network, func(t *testing.T) {
+			w := newWorld(t, 3, network, 1500)
+			var server net.PacketConn
+			w.in(w.pods[0], func() (err error) {
+				server, err = net.ListenPacket("udp4", "127.0.0.1:7000")
+				return err
+			})
+			defer server.Close()
+			send := func(node int, b []byte) {
+				w.in(w.nodes[node], func() error {
+					c, err := net.Dial("udp", netip.AddrPortFrom(w.addresses[0], Port).String())
+					if err != nil {
+						return err
+					}
+					defer c.Close()
+					_, err = c.Write(b)
+					return err
+				})
+			}
+			send(3, frame(vni, 2, "a stranger as fraction 2"))
+			send(3, frame(vni, 4, "a stranger as a fraction of its own"))
+			send(2, frame(vni, 2, "fraction 3 as fraction 2"))
+			send(1, frame(vni, 1, "fraction 2 as the receiver"))
+			send(1, frame(vni+1, 2, "fraction 2 with another number"))
+			none := segment.Membership{Generation: 1, Members: segment.Of(1)}.Frame(segment.Broadcast)
+			for node := 1; node <= 3; node++ { // the segment would have no other members
+				send(node, append(frame(vni, 0, "")[:8], none...))
+			}
+			send(1, frame(vni, 2, "fraction 2"))
+			buffer := make([]byte, 100)
+			if err := server.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+				t.Fatal(err)
+			}
+			n, _, err := server.ReadFrom(buffer)
+			if got := string(buffer[:n]); err != nil || got != "fraction 2" {
+				t.Errorf("the server got %q first (%v), want what fraction 2 has sent", got, err)
+			}
+			known, err := loopback.Membership(w.pods[0])
+			if err != nil || known.Members != segment.Of(1, 2, 3) {
+				t.Errorf("the members are %s (%v)", known.Members, err)
+			}
+		})
+	}
+}
+
+// TCP's segments fit into the packets of the nodes, and large datagrams are sent in fragments.
+func TestPackets(t *testing.T) {
+	w := newWorld(t, 2, "10.9.0.", 1400)
+	fragments := func(node int) (created string) {
+		w.in(w.nodes[node], func() error {
+			content, err := os.ReadFile("/proc/thread-self/net/snmp")
+			fields := strings.Fields(strings.Split(string(content), "\n")[1])
+			created = fields[len(fields)-1] // FragCreates, or OutTransmits
+			for i, name := range strings.Fields(strings.Split(string(content), "\n")[0]) {
+				if name == "FragCreates" {
+					created = fields[i]
+				}
+			}
+			return err
+		})
+		return created
+	}
+	var listener net.Listener
+	w.in(w.pods[0], func() (err error) {
+		listener, err = net.Listen("tcp4", "127.0.0.1:7000")
+		return err
+	})
+	defer listener.Close()
+	go func() {
+		if c, err := listener.Accept(); err == nil {
+			_, _ = c.Write(make([]byte, 1<<20))
+			c.Close()
+		}
+	}()
+	var c net.Conn
+	w.in(w.pods[1], func() (err error) {
+		c, err = net.DialTimeout("tcp4", "127.0.0.1:7000", time.Minute)
+		return err
+	})
+	defer c.Close()
+	got, buffer := 0, make([]byte, 1<<16)
+	for {
+		n, err := c.Read(buffer)
+		if got += n; err != nil {
+			break
+		}
+	}
+	if got != 1<<20 || fragments(0) != "0" || fragments(1) != "0" {
+		t.Errorf("%d bytes came, and the nodes made %s and %s fragments; want a MiB and none", got, fragments(0), fragments(1))
+	}
+	var server net.PacketConn
+	w.in(w.pods[0], func() (err error) {
+		server, err = net.ListenPacket("udp4", "127.0.0.1:7001")
+		return err
+	})
+	defer server.Close()
+	large := w.config(0).MTU() - 28
+	w.in(w.pods[1], func() error {
+		c, err := net.Dial("udp4", "127.0.0.1:7001")
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		_, err = c.Write(make([]byte, large))
+		return err
+	})
+	if err := server.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if n, _, err := server.ReadFrom(make([]byte, 1<<16)); err != nil || n != large || fragments(1) == "0" {
+		t.Errorf("%d bytes came (%v), in %s fragments; want %d", n, err, fragments(1), large)
+	}
+}
+
+// Whoever leaves has left nothing in the node, nor in the pod. Two segments with one number are refused.
+func TestLeave(t *testing.T) {
+	w := newWorld(t, 2, "10.9.0.", 1500)
+	other := w.namespace()
+	tables := func() (names string) {
+		c, err := nftables.New()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := c.ListTables()
+		for _, table := range all {
+			names += table.Name + " "
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return names
+	}
+	w.in(w.nodes[0], func() error {
+		if err := Join(other, device, "other", w.config(0)); err == nil || !strings.Contains(err.Error(), "another pod of this node") {
+			t.Errorf("a second pod joins by the same number: %v", err)
+		}
+		if got := tables(); got != "unnest-segment-pod " {
+			t.Errorf("packet filters: %q", got)
+		}
+		if err := Collect(map[string]bool{"pod": true}); err != nil || tables() != "unnest-segment-pod " {
+			t.Errorf("a collection that keeps the pod's: %v, %q", err, tables())
+		}
+		err := errors.Join(loopback.Leave(w.pods[0], device), Remove(w.pods[0], device), Remove(w.pods[0], device), Collect(nil), Leave("pod"))
+		if got := tables(); got != "" {
+			t.Errorf("packet filters are left: %q", got)
+		}
+		return err
+	})
+	w.in(w.pods[0], func() error {
+		links, err := netlink.LinkList()
+		if err == nil && (len(links) != 1 || links[0].Attrs().MTU != loMTU) {
+			t.Errorf("links are left: %v", links)
+		}
+		routes, routesErr := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: 255}, netlink.RT_FILTER_TABLE)
+		for _, r := range routes {
+			if r.AdvMSS != 0 {
+				t.Errorf("a limit is left: %v", r)
+			}
+		}
+		return errors.Join(err, routesErr)
+	})
+}
+
+func TestCheck(t *testing.T) {
+	a := func(texts ...string) (all []netip.Addr) {
+		for _, text := range texts {
+			all = append(all, netip.MustParseAddr(text))
+		}
+		return all
+	}
+	for _, tt := range []struct {
+		c    Config
+		want string // a part of the error
+	}{
+		{Config{1, 1, a("10.0.0.1", "10.0.0.2")}, ""},
+		{Config{MaxVNI, 2, a("fd00::1", "fd00::2")}, ""},
+		{Config{0, 1, a("10.0.0.1", "10.0.0.2")}, "vni 0"},
+		{Config{MaxVNI + 1, 1, a("10.0.0.1", "10.0.0.2")}, "vni 16777216"},
+		{Config{1, 0, a("10.0.0.1", "10.0.0.2")}, "fraction 0"},
+		{Config{1, 3, a("10.0.0.1", "10.0.0.2")}, "fraction 3"},
+		{Config{1, 1, a("10.0.0.1")}, "nodes: 1 addresses"},
+		{Config{1, 1, a("10.0.0.1", "10.0.0.1")}, "is there twice"},
+		{Config{1, 1, a("10.0.0.1", "fd00::1")}, "one family"},
+		{Config{1, 1, a("10.0.0.1", "127.0.0.1")}, "want the address of a node"},
+		{Config{1, 1, a("10.0.0.1", "0.0.0.0")}, "want the address of a node"},
+		{Config{1, 1, a("fd00::1", "fe80::1%eth0")}, "want the address of a node"},
+	} {
+		if err := tt.c.Check(); (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%v: %v, want %q", tt.c, err, tt.want)
+		}
+	}
+}
