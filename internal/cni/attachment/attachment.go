@@ -116,6 +116,41 @@ func (k Kind) Add(ctx context.Context, c netconf.Base, args *skel.CmdArgs, name 
 	return nil
 }
 
+// InPod is Add without a host daemon: it calls f with the pod's network namespace, in which no link may have
+// the given name.
+func InPod(ctx context.Context, args *skel.CmdArgs, name string, f func(pod ns.NetNS) error) error {
+	unlock, err := lock(ctx, args)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	pod, err := openPod(args.Netns)
+	if err != nil {
+		return err
+	}
+	defer pod.Close()
+	if err := podnic.CheckFree(pod, name); err != nil {
+		return fmt.Errorf("check interface %s in %s: %w", name, args.Netns, err)
+	}
+	return f(pod)
+}
+
+// IfPod is Delete without a host daemon: it calls clean unless the pod's network namespace is gone, unknown, or the
+// guest's own.
+func IfPod(ctx context.Context, args *skel.CmdArgs, clean func(pod ns.NetNS) error) error {
+	unlock, err := lock(ctx, args)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	pod, _ := openPod(args.Netns)
+	if pod == nil {
+		return nil
+	}
+	defer pod.Close()
+	return clean(pod)
+}
+
 // protect keeps containers away from the daemon's port. A failure, such as a kernel without
 // nftables, is not one of the command: the daemon refuses who has no key.
 func protect(c netconf.Base) {

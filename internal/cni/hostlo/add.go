@@ -12,14 +12,12 @@ import (
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
-	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 
 	"unnest/internal/cni/attachment"
 	"unnest/internal/cni/hostclient"
-	"unnest/internal/cni/loopback"
 	"unnest/internal/cni/netconf"
 	"unnest/internal/cni/plugin"
 	"unnest/internal/cni/podnic"
@@ -48,15 +46,18 @@ func add(ctx context.Context, args *skel.CmdArgs) error {
 	if err := plugin.ConfigError(c.CheckRequest(args.Args)); err != nil {
 		return err
 	}
-	if c.Segment.Name == "" {
+	switch {
+	case c.Waits:
+		return errWaits
+	case c.Network != nil:
+		return addByNetwork(ctx, args, c)
+	case c.Segment.Name == "":
 		return passOn(c)
 	}
 	name := nameIn(c.PrevResult != nil, c.Interface, args)
 	return attachment.Endpoint.Add(ctx, c.Base, args, name, func(at *attachment.Attachment) error {
-		if _, err := loopback.Membership(at.Pod); err == nil {
-			return fmt.Errorf("check lo in %s: %w", args.Netns, errInSegment)
-		} else if !errors.Is(err, loopback.ErrNotJoined) {
-			return fmt.Errorf("check lo in %s: %w", args.Netns, err)
+		if err := notJoined(at.Pod, args.Netns); err != nil {
+			return err
 		}
 		a := &addition{Attachment: at, config: c, name: name}
 		return a.Run(ctx, a.steps(), func() slog.Attr {
@@ -162,31 +163,4 @@ func (a *addition) members(ctx context.Context) error {
 	return err
 }
 
-// print prints the result: the endpoint is the last interface after those of the
-// earlier plugins, or the only one.
-func (a *addition) print(context.Context) error {
-	r, err := a.config.Previous()
-	if err != nil {
-		return err
-	}
-	if r == nil {
-		r = &types100.Result{}
-	}
-	if r.DNS.IsEmpty() {
-		r.DNS = a.config.DNS
-	}
-	err = a.Pod.Do(func(ns.NetNS) error {
-		l, err := netlinksafe.LinkByName(a.name)
-		if err != nil {
-			return fmt.Errorf("find link %s: %w", a.name, err)
-		}
-		nic := &types100.Interface{Name: a.name, Mac: l.Attrs().HardwareAddr.String(), Mtu: l.Attrs().MTU, Sandbox: a.Netns}
-		nic.PciID, _ = podnic.PCIAddress(a.name) // optional in the result
-		r.Interfaces = append(r.Interfaces, nic)
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	return types.PrintResult(r, a.config.CNIVersion)
-}
+func (a *addition) print(context.Context) error { return printResult(a.config, a.Pod, a.Netns, a.name) }

@@ -28,12 +28,15 @@ func check(ctx context.Context, args *skel.CmdArgs) error {
 	}
 	name, f, ok := expect(r, args)
 	switch {
-	case !ok && c.Segment.Name == "": // the ADD left the pod unchanged
+	case !ok && c.Segment.Name == "" && c.Network == nil: // the ADD left the pod unchanged
 		return nil
 	case !ok:
 		return fmt.Errorf("check segment %s in %s: prevResult has no endpoint", c.Segment.Name, args.Netns)
 	}
-	inPod := func(pod ns.NetNS) error { return checkPod(args, pod, name, f) }
+	if c.Network != nil {
+		return checkByNetwork(args, c, name, f)
+	}
+	inPod := func(pod ns.NetNS) error { return checkPod(args, pod, name, loopback.Config{Fraction: f}) }
 	return attachment.Check(c.Base, args, inPod, func(d hostclient.Client, pod ns.NetNS) error {
 		return awaitMembers(ctx, d, c, args, pod, f)
 	})
@@ -51,7 +54,7 @@ func expect(r *types100.Result, args *skel.CmdArgs) (name string, f segment.Frac
 	return "", 0, false
 }
 
-func checkPod(args *skel.CmdArgs, pod ns.NetNS, name string, f segment.Fraction) error {
+func checkPod(args *skel.CmdArgs, pod ns.NetNS, name string, c loopback.Config) error {
 	nic, _, err := find(pod, args)
 	switch {
 	case err != nil:
@@ -61,5 +64,5 @@ func checkPod(args *skel.CmdArgs, pod ns.NetNS, name string, f segment.Fraction)
 	case nic.Attrs().Name != name:
 		return fmt.Errorf("the endpoint has been renamed to %s", nic.Attrs().Name)
 	}
-	return loopback.Check(pod, name, loopback.Config{Fraction: f})
+	return loopback.Check(pod, name, c)
 }

@@ -16,6 +16,9 @@ import (
 // nor the segment's name, and of the configuration only what netconf.Release has.
 func del(ctx context.Context, args *skel.CmdArgs) error {
 	c := netconf.ReadRelease(args.StdinData)
+	if c.RawSpan == netconf.SpanNetwork {
+		return delByNetwork(ctx, args, c)
+	}
 	name := nameIn(c.Chained, c.Interface, args)
 	var nic netlink.Link
 	clean := func(pod ns.NetNS) (err error) {

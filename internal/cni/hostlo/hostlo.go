@@ -94,6 +94,9 @@ func gc(ctx context.Context, args *skel.CmdArgs) error {
 	if spareErr := attachment.Endpoint.Spare(&c); spareErr != nil {
 		return errors.Join(err, spareErr)
 	}
+	if c.RawSpan == netconf.SpanNetwork {
+		return errors.Join(err, gcByNetwork(c))
+	}
 	return errors.Join(err, attachment.Endpoint.Collect(ctx, c))
 }
 
@@ -103,11 +106,14 @@ const protocol = 3
 // status is the command STATUS: can a pod become a fraction of a segment? That no slot
 // is free is an error only for a network in which every pod needs one.
 func status(ctx context.Context, args *skel.CmdArgs) error {
-	s, err := attachment.Endpoint.Status(ctx, args.StdinData)
 	c, configErr := parse(args)
 	if configErr == nil {
 		configErr = cmp.Or(plugin.ConfigError(c.CheckKeys()), probe())
 	}
+	if c.RawSpan == netconf.SpanNetwork {
+		return configErr
+	}
+	s, err := attachment.Endpoint.Status(ctx, args.StdinData)
 	switch {
 	case configErr != nil:
 		return configErr

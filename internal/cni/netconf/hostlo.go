@@ -3,8 +3,10 @@ package netconf
 import (
 	"cmp"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"regexp"
 	"strings"
 
@@ -32,6 +34,13 @@ const (
 //	             has given an interface; default "hostlo0". Otherwise the endpoint has
 //	             the name that the runtime requests
 //
+//	"span"       "host": the endpoint is a NIC that the host daemon plugs; "network": it is a
+//	             tunnel to the nodes of the other fractions; default "host"
+//	"network"    with span "network": see Network
+//
+// With span "network" there is no host daemon, so the configuration has no server, segment, key and mode, and the
+// pod's annotation unnest.io/segment-network has what "network" has.
+//
 // A runtime that knows segments can name one for each pod. The first of these
 // sources that names a segment provides its name, key and mode; if it has no mode,
 // the configuration's is used:
@@ -44,12 +53,53 @@ const (
 //   - the configuration
 type Hostlo struct {
 	Base
-	Segment   Segment `json:"-"` // of this pod; without a name: none
-	Interface string  `json:"interface"`
+	Segment   Segment  `json:"-"`       // of this pod; without a name: none
+	Network   *Network `json:"network"` // of this pod, with SpanNetwork; nil: none
+	Waits     bool     `json:"-"`       // with SpanNetwork: the pod is a fraction, and its nodes are not known yet
+	Interface string   `json:"interface"`
 
 	RawSegment string `json:"segment"`
 	RawKey     string `json:"key"`
 	RawMode    string `json:"mode"`
+}
+
+// Spans of a segment.
+const (
+	SpanHost    = "host"
+	SpanNetwork = "network"
+)
+
+// Network says between which nodes a segment is. Package tunnel checks it.
+type Network struct {
+	VNI      uint32       `json:"vni"`      // number of the segment in the tunnels
+	Fraction int          `json:"fraction"` // of this pod, from 1 on
+	Nodes    []netip.Addr `json:"nodes"`    // address of each fraction's node, in order
+}
+
+// networkAnnotation has the JSON of a Network.
+const networkAnnotation = "unnest.io/segment-network"
+
+// chooseNetwork takes the annotation, or what the configuration has.
+func (c *Hostlo) chooseNetwork() error {
+	for key, value := range map[string]string{"server": c.RawServer, "segment": c.RawSegment, "key": c.RawKey, "mode": c.RawMode} {
+		if value != "" {
+			return fmt.Errorf("%w: %s: a segment with span %q needs none; remove it", errConfiguration, key, SpanNetwork)
+		}
+	}
+	var noted map[string]string
+	if err := c.capability(annotations, &noted); err != nil {
+		return err
+	}
+	text := noted[networkAnnotation]
+	if text == "" {
+		c.Waits = c.Network == nil && noted[annotationKeys.name] != ""
+		return nil
+	}
+	c.Network = &Network{}
+	if err := json.Unmarshal([]byte(text), c.Network); err != nil {
+		return fmt.Errorf("%w: %s: %w", errAnnotations, networkAnnotation, inWords(err))
+	}
+	return nil
 }
 
 // In Kubernetes, a segment that the pod's annotations name belongs to the pod's namespace, which the
@@ -84,7 +134,16 @@ func ParseHostlo(stdin []byte, args string) (Hostlo, error) {
 		if !isInterfaceName(c.Interface) || c.Interface == "lo" {
 			return fmt.Errorf("%w: interface %q: want the name of a network interface", errConfiguration, c.Interface)
 		}
-		return c.chooseSegment(args)
+		switch c.RawSpan {
+		case "", SpanHost:
+			if c.Network != nil {
+				return fmt.Errorf("%w: network: it is for span %q; set that, or remove it", errConfiguration, SpanNetwork)
+			}
+			return c.chooseSegment(args)
+		case SpanNetwork:
+			return c.chooseNetwork()
+		}
+		return fmt.Errorf("%w: span %q: want %q or %q", errConfiguration, c.RawSpan, SpanHost, SpanNetwork)
 	})
 	return c, err
 }

@@ -43,6 +43,7 @@ type Base struct {
 	Log              bool           `json:"log"`
 
 	RawServer  string                     `json:"server"`
+	RawSpan    string                     `json:"span"` // hostlo's
 	RawWait    string                     `json:"wait"`
 	RawRuntime map[string]json.RawMessage `json:"runtimeConfig"` // by capability
 	RawArgs    json.RawMessage            `json:"args"`
@@ -103,8 +104,10 @@ func (b *Base) readPrevious() error {
 }
 
 func (b *Base) complete() error {
-	if err := b.readServer(); err != nil {
-		return err
+	if b.RawSpan != SpanNetwork {
+		if err := b.readServer(); err != nil {
+			return err
+		}
 	}
 	var err error
 	b.Wait = DefaultWait

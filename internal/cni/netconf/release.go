@@ -27,12 +27,12 @@ type Release struct {
 // ReadRelease reads the standard input of a DEL, GC or STATUS.
 func ReadRelease(stdin []byte) Release {
 	var raw struct {
-		Name, CNIVersion, Server, Credentials, Interface, PrevResult json.RawMessage
-		IPAM                                                         struct{ Type json.RawMessage }
+		Name, CNIVersion, Server, Span, Credentials, Interface, PrevResult json.RawMessage
+		IPAM                                                               struct{ Type json.RawMessage }
 	}
 	_ = json.Unmarshal(stdin, &raw) // what is readable; package skel has checked the rest
 	c := Release{Interface: text(raw.Interface), IPAM: IPAM{Type: text(raw.IPAM.Type)}}
-	c.Name, c.CNIVersion, c.RawServer, c.Credentials = text(raw.Name), text(raw.CNIVersion), text(raw.Server), text(raw.Credentials)
+	c.Name, c.CNIVersion, c.RawServer, c.RawSpan, c.Credentials = text(raw.Name), text(raw.CNIVersion), text(raw.Server), text(raw.Span), text(raw.Credentials)
 	c.Chained = raw.PrevResult != nil && string(raw.PrevResult) != "null"
 	if json.Unmarshal(raw.PrevResult, &c.RawPrevResult) == nil {
 		_ = c.readPrevious()

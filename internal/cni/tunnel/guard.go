@@ -91,8 +91,8 @@ func Leave(id string) error {
 	return nil
 }
 
-// Collect removes the packet filters of all ids but those to keep.
-func Collect(keep map[string]bool) error {
+// Collect removes the packet filters of all ids with the prefix but those to keep.
+func Collect(prefix string, keep map[string]bool) error {
 	conn, err := nftables.New()
 	if err != nil {
 		return fmt.Errorf("open nftables: %w", err)
@@ -102,7 +102,7 @@ func Collect(keep map[string]bool) error {
 		return fmt.Errorf("list packet filters: %w", err)
 	}
 	for _, t := range tables {
-		if id, ok := strings.CutPrefix(t.Name, tablePrefix); ok && !keep[id] {
+		if id, ok := strings.CutPrefix(t.Name, tablePrefix); ok && strings.HasPrefix(id, prefix) && !keep[id] {
 			err = errors.Join(err, Leave(id))
 		}
 	}

@@ -128,22 +128,24 @@ func TestLocalhostCases(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			only := `^(tcp|udp)/`
+			only := map[bool]string{true: `.`, false: `^(tcp|udp)/.*/(server|dead|many-short)`}[w.addresses[0].Is4()]
 			if cases := os.Getenv("UNNEST_LOCALHOST_CASES"); cases != "" { // by hand
 				only = cases
 			}
-			o := localhost.Options{Only: regexp.MustCompile(only), Patience: 10 * time.Second}
+			// docs/hostlo.md says why the first three differ. The others take most of the time.
+			skip := `^bind/|/segments-are-larger|^udp/ipv6/.*-whole|^udp/ipv4/(65480|65500|largest)|full-backlog|beyond-the-backlog|ping|^programs/|burst`
+			o := localhost.Options{Only: regexp.MustCompile(only), Skip: regexp.MustCompile(skip), Patience: 10 * time.Second}
 			for _, pod := range w.pods {
 				o.Fractions = append(o.Fractions, localhost.Fraction{Place: place.Local{NetNS: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), pod.Fd())}, Args: []string{exe, "agent"}})
 			}
 			ran := 0
 			err = localhost.Run(context.WithoutCancel(t.Context()), o, func(out localhost.Outcome) {
 				ran++
-				if t.Logf("%-9s %-70s %6dms %v%s", out.Verdict(), out.Case, out.Duration.Milliseconds(), out.Err, out.NotThere); out.Verdict() != localhost.Pass {
-					t.Errorf("%s: %s: %v", out.Case, out.Verdict(), out.Err)
+				if t.Logf("%-9s %-70s %6dms %v%s", out.Verdict(), out.Case, out.Duration.Milliseconds(), out.Err, out.NotThere); out.Verdict() == localhost.Fail {
+					t.Errorf("%s: %v", out.Case, out.Err)
 				}
 			})
-			if err != nil || ran == 0 {
+			if err != nil || ran < 10 {
 				t.Errorf("%d cases ran, %v", ran, err)
 			}
 		})
@@ -309,10 +311,10 @@ func TestLeave(t *testing.T) {
 		if got := tables(); got != "unnest-segment-pod " {
 			t.Errorf("packet filters: %q", got)
 		}
-		if err := Collect(map[string]bool{"pod": true}); err != nil || tables() != "unnest-segment-pod " {
+		if err := errors.Join(Collect("p", map[string]bool{"pod": true}), Collect("o", nil)); err != nil || tables() != "unnest-segment-pod " {
 			t.Errorf("a collection that keeps the pod's: %v, %q", err, tables())
 		}
-		err := errors.Join(loopback.Leave(w.pods[0], device), Remove(w.pods[0], device), Remove(w.pods[0], device), Collect(nil), Leave("pod"))
+		err := errors.Join(loopback.Leave(w.pods[0], device), Remove(w.pods[0], device), Remove(w.pods[0], device), Collect("p", nil), Leave("pod"))
 		if got := tables(); got != "" {
 			t.Errorf("packet filters are left: %q", got)
 		}
