@@ -118,3 +118,49 @@ func FuzzHostlo(f *testing.F) {
 		}
 	})
 }
+
+// A segment with span network is named by numbers and addresses, and by nothing of the host daemon's.
+func TestHostloNetwork(t *testing.T) {
+	const least = `{"cniVersion":"1.0.0","name":"split","type":"hostlo","span":"network"`
+	const network = `,"network":{"vni":7,"fraction":1,"nodes":["10.0.0.1","10.0.0.2"]}`
+	notes := func(text string) string {
+		return `,"runtimeConfig":{"io.kubernetes.cri.pod-annotations":{` + text + `}}`
+	}
+	for _, c := range []struct {
+		keys  string
+		vni   uint32 // 0: none
+		waits bool
+		want  string // a part of the error
+	}{
+		{"", 0, false, ""},
+		{network, 7, false, ""},
+		{network + notes(`"unnest.io/segment":"x","unnest.io/segment-network":"{\"vni\":8,\"fraction\":2,\"nodes\":[\"10.0.0.1\",\"10.0.0.2\"]}"`), 8, false, ""},
+		{notes(`"unnest.io/segment":"x"`), 0, true, ""},
+		{notes(`"other":"x"`), 0, false, ""},
+		{notes(`"unnest.io/segment-network":"x"`), 0, false, "annotations of the pod: unnest.io/segment-network"},
+		{`,"network":{"nodes":["x"]}`, 0, false, "parse network configuration"},
+		{network + `,"server":"10.0.0.1:1"`, 0, false, `server: a segment with span "network" needs none`},
+		{network + `,"segment":"x"`, 0, false, `segment: a segment with span "network" needs none`},
+		{network + `,"mode":"plain"`, 0, false, `mode: a segment with span "network" needs none`},
+		{`,"network":{"vni":7,"port":1}`, 7, false, `"network.port": no such key`},
+	} {
+		got, err := ParseHostlo([]byte(least+c.keys+"}"), "")
+		if err == nil {
+			err = got.CheckKeys()
+		}
+		if c.want != "" {
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s: error %v, want %q", c.keys, err, c.want)
+			}
+			continue
+		}
+		if err != nil || (got.Network == nil) != (c.vni == 0) || got.Network != nil && got.Network.VNI != c.vni || got.Waits != c.waits {
+			t.Errorf("%s: got %+v, waits %v, %v", c.keys, got.Network, got.Waits, err)
+		}
+	}
+	for keys, want := range map[string]string{network: `network: it is for span "network"`, `,"span":"x"`: `span "x": want "host" or "network"`} {
+		if _, err := ParseHostlo([]byte(strings.TrimSuffix(leastHostlo, "}")+keys+"}"), ""); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", keys, err, want)
+		}
+	}
+}

@@ -18,10 +18,11 @@ import (
 type admit struct {
 	decoder admission.Decoder
 	client  client.Client
+	span    string
 }
 
-func newAdmission(scheme *runtime.Scheme, c client.Client) *admit {
-	return &admit{admission.NewDecoder(scheme), c}
+func newAdmission(scheme *runtime.Scheme, c client.Client, span string) *admit {
+	return &admit{admission.NewDecoder(scheme), c, span}
 }
 
 // Handle implements admission.Handler.
@@ -34,7 +35,7 @@ func (a *admit) Handle(ctx context.Context, request admission.Request) admission
 		return admission.Allowed("")
 	}
 	p.Namespace = request.Namespace // a request may leave it out
-	err := splitpod.Admit(&p)
+	err := splitpod.Admit(&p, a.span)
 	if err == nil {
 		err = a.try(ctx, &p)
 	}

@@ -11,6 +11,8 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"unnest/internal/kube/splitpod"
 )
 
 const usage = `Splits pods that have the annotation unnest.io/split over nodes of one host.
@@ -37,12 +39,17 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 	flags.IntVar(&o.Port, "port", 9443, "port of the webhook")
 	flags.StringVar(&o.Health, "health", ":9481", "`ADDRESS:PORT` of /healthz and /readyz")
 	flags.StringVar(&o.Metrics, "metrics", "0", "`ADDRESS:PORT` of /metrics, for Prometheus; 0: none")
+	flags.StringVar(&o.Span, "span", "host", "what connects the fractions of a pod: host, their nodes' `SPAN`, or network, tunnels between any nodes")
 	kubeconfig := flags.String("kubeconfig", "", "`FILE` with the API server and credentials; empty: those of the pod")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
 	if flags.NArg() > 0 {
 		fmt.Fprintf(stderr, "arguments %q: want none; unnest-kube -help shows the usage\n", flags.Args())
+		return 2
+	}
+	if o.Span != "host" && o.Span != splitpod.SpanNetwork {
+		fmt.Fprintf(stderr, "-span %q: want host or %s\n", o.Span, splitpod.SpanNetwork)
 		return 2
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)

@@ -99,13 +99,8 @@ func (r *reconciler) execute(ctx context.Context, p *corev1.Pod, s splitpod.Step
 	}
 	each(s.Create, func(c *corev1.Pod) error { return r.create(ctx, p, c) })
 	each(s.Release, func(f *corev1.Pod) error { return r.change(ctx, f, splitpod.Release) })
-	each(s.Update, func(c *corev1.Pod) error {
-		labels := c.Annotations[splitpod.LabelsAnnotation]
-		was := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name}}
-		now := was.DeepCopy()
-		now.Annotations = map[string]string{splitpod.LabelsAnnotation: labels}
-		return r.Patch(ctx, now, client.MergeFrom(was))
-	})
+	each(s.Connect, func(f *corev1.Pod) error { return r.note(ctx, f, splitpod.NetworkAnnotation) })
+	each(s.Update, func(c *corev1.Pod) error { return r.note(ctx, c, splitpod.LabelsAnnotation) })
 	each(s.Delete, func(c *corev1.Pod) error {
 		var o []client.DeleteOption
 		if p.DeletionGracePeriodSeconds != nil {
@@ -128,6 +123,14 @@ func (r *reconciler) change(ctx context.Context, p *corev1.Pod, do func(*corev1.
 	changed := p.DeepCopy()
 	do(changed)
 	return r.Patch(ctx, changed, client.MergeFromWithOptions(p, client.MergeFromWithOptimisticLock{}))
+}
+
+// note sets one annotation of a pod to what it is here, and leaves the others as they are.
+func (r *reconciler) note(ctx context.Context, p *corev1.Pod, key string) error {
+	was := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID}}
+	now := was.DeepCopy()
+	now.Annotations = map[string]string{key: p.Annotations[key]}
+	return r.Patch(ctx, now, client.MergeFrom(was))
 }
 
 // create creates a companion, unless it exists.

@@ -47,6 +47,7 @@ type Options struct {
 	Port      int    // of the webhook
 	Health    string // ADDRESS:PORT of /healthz and /readyz
 	Metrics   string // ADDRESS:PORT of /metrics; 0: none
+	Span      string // of split pods: splitpod.SpanNetwork, or else the host's
 	Log       *slog.Logger
 
 	retry time.Duration // of a pod that waits; 0: 5 s
@@ -83,7 +84,7 @@ func Run(ctx context.Context, api *rest.Config, o Options) error {
 	if certificates.client, err = client.New(api, client.Options{Scheme: scheme, HTTPClient: m.GetHTTPClient(), Mapper: m.GetRESTMapper()}); err != nil {
 		return err
 	}
-	m.GetWebhookServer().Register(admitURL, &webhook.Admission{Handler: newAdmission(scheme, certificates.client)})
+	m.GetWebhookServer().Register(admitURL, &webhook.Admission{Handler: newAdmission(scheme, certificates.client, o.Span)})
 	r := &reconciler{Client: m.GetClient(), live: m.GetAPIReader(), events: m.GetEventRecorder(Name), retry: o.retry}
 	if r.retry == 0 {
 		r.retry = 5 * time.Second

@@ -13,9 +13,9 @@ import (
 
 // Admit changes a new pod that asks to be split: it keeps the containers and volumes of the first
 // fraction, notes the others, and holds the pod until they have a place. An error names the field
-// that cannot be kept, and the fix.
-func Admit(p *corev1.Pod) error {
-	if err := refuse(p); err != nil {
+// that cannot be kept, and the fix. span is SpanNetwork, or else the fractions are on one host.
+func Admit(p *corev1.Pod, span string) error {
+	if err := refuse(p, span); err != nil {
 		return err
 	}
 	names, err := parse(p)
@@ -41,6 +41,9 @@ func Admit(p *corev1.Pod) error {
 		return fmt.Errorf("note fractions: %w", err)
 	}
 	p.Annotations[CompanionsAnnotation] = string(further)
+	if span == SpanNetwork {
+		p.Annotations[SpanAnnotation] = span
+	}
 	p.Spec.Containers, p.Spec.Volumes = fractions[0].Containers, fractions[0].Volumes
 	p.Spec.SchedulingGates = append(p.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: Gate})
 	p.Spec.ReadinessGates = append(p.Spec.ReadinessGates, corev1.PodReadinessGate{ConditionType: ReadyCondition})
@@ -97,7 +100,7 @@ func ports(fractions []fraction) error {
 }
 
 // refuse returns why a pod cannot be split whatever its fractions are; nil: it can.
-func refuse(p *corev1.Pod) error {
+func refuse(p *corev1.Pod, span string) error {
 	s := &p.Spec
 	owner := metav1.GetControllerOf(p)
 	for _, r := range []struct {
@@ -108,6 +111,7 @@ func refuse(p *corev1.Pod) error {
 		{s.HostPID, "hostPID: fractions would see processes of different nodes", "remove it"},
 		{s.HostIPC, "hostIPC: fractions would be in the IPC namespaces of different nodes", "remove it"},
 		{s.ShareProcessNamespace != nil && *s.ShareProcessNamespace, "shareProcessNamespace: processes of several nodes have no common namespace", "remove it"},
+		{span == SpanNetwork && len(s.InitContainers) > 0, "initContainers: the first fraction cannot start before the others have nodes, nor the others before these have ended", "remove them"},
 		{len(s.ResourceClaims) > 0, "resourceClaims: devices of several nodes cannot be claimed for one pod", "remove them"},
 		{s.Resources != nil, "resources: they cannot be divided between nodes", "set those of the containers"},
 		{s.NodeName != "", "nodeName: the pod has one node already", "use nodeSelector or affinity"},
@@ -118,7 +122,7 @@ func refuse(p *corev1.Pod) error {
 			return fmt.Errorf("split the pod: %s; %s, or remove the annotation %s", r.field, r.fix, SplitAnnotation)
 		}
 	}
-	for _, key := range []string{CompanionsAnnotation, SegmentAnnotation, KeyAnnotation, LabelsAnnotation} {
+	for _, key := range []string{CompanionsAnnotation, SegmentAnnotation, KeyAnnotation, LabelsAnnotation, SpanAnnotation, NetworkAnnotation} {
 		if _, ok := p.Annotations[key]; ok {
 			return fmt.Errorf("annotation %s: it is for the controller of split pods only; remove it", key)
 		}

@@ -17,6 +17,7 @@ type Step struct {
 	Create  []*corev1.Pod // companions
 	Release []*corev1.Pod // whose gate to remove, in this order: the pod is the last, or the first if it has init containers
 	Delete  []*corev1.Pod // with the grace period of the pod
+	Connect []*corev1.Pod // fractions with the number and the nodes of their segment, which they lack; the pod is the last
 	Update  []*corev1.Pod // companions that have other labels of the pod than it has now
 	Rebuild string        // why the pod has to be deleted, so that its workload makes another one
 	Ready   *bool         // what ReadyCondition should be
@@ -34,7 +35,12 @@ func Next(p *corev1.Pod, companions []*corev1.Pod, nodes []*corev1.Node, pods []
 	case gated(p):
 		return hold(p, companions, nodes, pods)
 	}
-	return keep(p, companions)
+	return keep(p, companions, nodes, pods)
+}
+
+// prepared reports whether Prepare has been done.
+func prepared(p *corev1.Pod) bool {
+	return p.Labels[PodLabel] == string(p.UID) && (byNetwork(p) || p.Spec.NodeSelector[HostLabel] != "")
 }
 
 // hold makes the companions of a pod that waits for them, and releases all when they exist.
@@ -43,7 +49,7 @@ func hold(p *corev1.Pod, companions []*corev1.Pod, nodes []*corev1.Node, pods []
 	if err != nil {
 		return Step{}, err
 	}
-	if p.Spec.NodeSelector[HostLabel] == "" || p.Labels[PodLabel] != string(p.UID) {
+	if !prepared(p) {
 		if len(p.Spec.SchedulingGates) > 1 {
 			return Step{}, errors.New("the pod has other scheduling gates")
 		}
@@ -69,7 +75,7 @@ func hold(p *corev1.Pod, companions []*corev1.Pod, nodes []*corev1.Node, pods []
 
 // keep looks after a pod that has been released. It releases the companions of one whose init containers
 // have ended, and whose sidecars have started.
-func keep(p *corev1.Pod, companions []*corev1.Pod) (Step, error) {
+func keep(p *corev1.Pod, companions []*corev1.Pod, nodes []*corev1.Node, pods []*corev1.Pod) (Step, error) {
 	want, err := Companions(p)
 	if err != nil {
 		return Step{}, err
@@ -94,6 +100,12 @@ func keep(p *corev1.Pod, companions []*corev1.Pod) (Step, error) {
 			stale = append(stale, c)
 		}
 	}
+	if unconnected(p) {
+		connected, err := connect(p, companions, nodes, pods)
+		if err != nil || len(connected) > 0 {
+			return Step{Connect: connected}, err
+		}
+	}
 	held := slices.DeleteFunc(companions, func(c *corev1.Pod) bool { return !gated(c) })
 	switch {
 	case len(held) > 0 && isTrue(p, corev1.PodInitialized):
@@ -115,7 +127,9 @@ func Prepare(p *corev1.Pod, host, key string) {
 		}
 		(*m)[key] = value
 	}
-	set(&p.Spec.NodeSelector, HostLabel, host)
+	if !byNetwork(p) {
+		set(&p.Spec.NodeSelector, HostLabel, host)
+	}
 	set(&p.Labels, PodLabel, string(p.UID))
 	set(&p.Labels, FractionLabel, "0")
 	set(&p.Annotations, SegmentAnnotation, string(p.UID))
@@ -143,4 +157,4 @@ func Owns(p, companion *corev1.Pod) bool {
 }
 
 // Unplaced reports whether Next needs the nodes and pods of the cluster.
-func Unplaced(p *corev1.Pod) bool { return gated(p) && p.Spec.NodeSelector[HostLabel] == "" }
+func Unplaced(p *corev1.Pod) bool { return gated(p) && !prepared(p) || !gated(p) && unconnected(p) }

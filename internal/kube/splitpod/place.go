@@ -20,12 +20,17 @@ import (
 // Place returns the host whose nodes have room for all fractions, each on a node of its own: of
 // several the one with the most processor time left, then the first by name. It looks at requests,
 // taints, node selectors and node affinity. pods are all of the cluster: those that have been
-// released to a host and are not scheduled yet take room there first.
+// released to a host and are not scheduled yet take room there first. For SpanNetwork all nodes count as
+// those of one host, anyHost.
 func Place(fractions []*corev1.Pod, nodes []*corev1.Node, pods []*corev1.Pod) (string, error) {
 	rooms := map[types.NodeName]corev1.ResourceList{}
 	hosts := map[string][]*corev1.Node{}
 	for _, n := range nodes {
-		if host := n.Labels[HostLabel]; host != "" {
+		host := n.Labels[HostLabel]
+		if byNetwork(fractions[0]) {
+			host = anyHost
+		}
+		if host != "" {
 			hosts[host] = append(hosts[host], n)
 		}
 		rooms[types.NodeName(n.Name)] = maps.Clone(n.Status.Allocatable)
@@ -39,8 +44,8 @@ func Place(fractions []*corev1.Pod, nodes []*corev1.Node, pods []*corev1.Pod) (s
 		case p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed:
 		case p.Spec.NodeName != "":
 			take(rooms[types.NodeName(p.Spec.NodeName)], p)
-		case p.Spec.NodeSelector[HostLabel] != "" && !slices.ContainsFunc(fractions, func(f *corev1.Pod) bool { return f.UID != "" && f.UID == p.UID }):
-			waiting[p.Spec.NodeSelector[HostLabel]] = append(waiting[p.Spec.NodeSelector[HostLabel]], p)
+		case hostOf(p) != "" && !slices.ContainsFunc(fractions, func(f *corev1.Pod) bool { return f.UID != "" && f.UID == p.UID }):
+			waiting[hostOf(p)] = append(waiting[hostOf(p)], p)
 		}
 	}
 	best, most := "", int64(-1)
@@ -66,6 +71,19 @@ func Place(fractions []*corev1.Pod, nodes []*corev1.Node, pods []*corev1.Pod) (s
 		return "", errors.New("no host has a node with room for each fraction: " + strings.Join(why, "; "))
 	}
 	return best, nil
+}
+
+// anyHost stands for the hosts of all nodes. No label has this value.
+const anyHost = "*"
+
+func byNetwork(p *corev1.Pod) bool { return p.Annotations[SpanAnnotation] == SpanNetwork }
+
+// hostOf returns the host that has been chosen for a fraction, "" for none and for other pods.
+func hostOf(p *corev1.Pod) string {
+	if p.Labels[PodLabel] == "" {
+		return ""
+	}
+	return cmp.Or(p.Spec.NodeSelector[HostLabel], anyHost)
 }
 
 // take reduces what a node has left by what the pod requests.

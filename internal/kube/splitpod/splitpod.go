@@ -31,11 +31,16 @@ const (
 	SegmentAnnotation    = "unnest.io/segment"         // of all fractions: the pod's UID
 	KeyAnnotation        = "unnest.io/segment-key"     // of all fractions
 	LabelsAnnotation     = "unnest.io/pod-labels"      // of companions: the pod's labels, in JSON
+	SpanAnnotation       = "unnest.io/span"            // of the pod: network, if its nodes need not be of one host
+	NetworkAnnotation    = "unnest.io/segment-network" // of all fractions, with that: number and nodes of the segment, in JSON
 	PodLabel             = "unnest.io/split-pod"       // of all fractions: the pod's UID
 	FractionLabel        = "unnest.io/fraction"        // of all fractions: 0 is the pod, 1 its first companion
 	Gate                 = "unnest.io/fractions"       // of all fractions, until all exist and have a host
 	ReadyCondition       = "unnest.io/fractions-ready" // of the pod: all companions are ready
 )
+
+// SpanNetwork is the value of SpanAnnotation: tunnels between nodes connect the fractions.
+const SpanNetwork = "network"
 
 // HostLabel is a node's label that says which nodes can share a segment. A kubelet cannot set it on
 // its own node: NodeRestriction forbids such labels.

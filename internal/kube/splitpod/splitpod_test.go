@@ -50,7 +50,7 @@ func initialize(p *corev1.Pod, volumes ...string) *corev1.Pod {
 
 func admit(t *testing.T, p *corev1.Pod) *corev1.Pod {
 	t.Helper()
-	if err := Admit(p); err != nil {
+	if err := Admit(p, ""); err != nil {
 		t.Fatal(err)
 	}
 	return p
@@ -110,7 +110,7 @@ func TestFractions(t *testing.T) {
 		{newPod(strings.Join(many, ";"), many...), "19 fractions; want at most 16"},
 	} {
 		text := tt.pod.Annotations[SplitAnnotation]
-		if err := Admit(tt.pod); err != nil {
+		if err := Admit(tt.pod, ""); err != nil {
 			if !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), SplitAnnotation) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%q: error %q, want %q", text, err, tt.want)
 			}
@@ -159,7 +159,7 @@ func TestRefused(t *testing.T) {
 	} {
 		p := newPod("a;b", "a", "b")
 		change(p)
-		if err := Admit(p); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "; ") || strings.Contains(err.Error(), "\n") {
+		if err := Admit(p, ""); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "; ") || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: error %v", want, err)
 		}
 	}

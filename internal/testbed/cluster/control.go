@@ -250,8 +250,8 @@ func (c *Cluster) Health(ctx context.Context) (names []string, health map[string
 func (c *Cluster) components() []component {
 	etcd, api, clients := controlPlane(c.path(""), c.families())
 	all := append([]component{etcd, api}, append(clients, c.dns())...)
-	if c.splitsPods() {
-		all = append(all, c.splitController())
+	if span := c.readSpan(); span != "" {
+		all = append(all, c.splitController(span))
 	}
 	return all
 }

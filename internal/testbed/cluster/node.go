@@ -57,8 +57,8 @@ func (c *Cluster) nodeFiles(name string, address netip.Addr) (map[string]string,
 		return nil, err
 	}
 	var chained []any
-	if c.options.SplitPods {
-		chained = append(chained, hostlo())
+	if c.options.SplitPods != "" {
+		chained = append(chained, hostlo(c.options.SplitPods))
 	}
 	networks := map[string]string{BrFusion: brfusionNetwork(families, chained...), Bridge: bridgeNetwork(families, address, chained...)}
 	return map[string]string{

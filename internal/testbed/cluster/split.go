@@ -19,16 +19,16 @@ const (
 	hostLabel      = "unnest.node-restriction.kubernetes.io/host=" + LabName
 )
 
-func (c *Cluster) splitController() component {
+func (c *Cluster) splitController(span string) component {
 	return component{name: splitName, program: filepath.Join(filepath.Dir(c.options.Unnest), splitName), health: "http://" + splitReady + "/readyz", arguments: []string{
-		"-kubeconfig", c.path("split.conf"), "-namespace", splitNamespace, "-host", "127.0.0.1", "-health", splitReady,
+		"-kubeconfig", c.path("split.conf"), "-namespace", splitNamespace, "-host", "127.0.0.1", "-health", splitReady, "-span", span,
 	}}
 }
 
-// splitsPods reports whether the cluster has the controller.
-func (c *Cluster) splitsPods() bool {
-	_, err := os.Stat(c.path("split.conf"))
-	return err == nil
+// readSpan returns the span of the cluster's split pods, which a file tells later commands.
+func (c *Cluster) readSpan() string {
+	content, _ := os.ReadFile(c.path("span"))
+	return string(content)
 }
 
 // startSplitController starts the controller with the chart's rights, and waits until the API server
@@ -41,16 +41,28 @@ func (c *Cluster) startSplitController(ctx context.Context) error {
 	if err := c.writeKubeconfig("split.conf", c.apiURL(), splitUser); err != nil {
 		return err
 	}
+	if err := os.WriteFile(c.path("span"), []byte(c.options.SplitPods), 0o600); err != nil {
+		return err
+	}
 	if _, err := c.kubectl(ctx, objects, "apply", "--filename=-"); err != nil {
 		return err
 	}
-	return c.start(ctx, c.splitController())
+	return c.start(ctx, c.splitController(c.options.SplitPods))
 }
 
+// The spans of split pods.
+const (
+	spanHost    = "host"
+	spanNetwork = "network"
+)
+
 // hostlo is the plugin that gives the fractions of a split pod one localhost, for the chain of a network.
-func hostlo() map[string]any {
-	return map[string]any{
-		"type": "hostlo", "server": daemonAddress, "credentials": "/etc/unnest",
-		"capabilities": map[string]bool{"io.kubernetes.cri.pod-annotations": true},
+func hostlo(span string) map[string]any {
+	plugin := map[string]any{"type": "hostlo", "capabilities": map[string]bool{"io.kubernetes.cri.pod-annotations": true}}
+	if span == spanNetwork {
+		plugin["span"] = span
+	} else {
+		plugin["server"], plugin["credentials"] = daemonAddress, "/etc/unnest"
 	}
+	return plugin
 }

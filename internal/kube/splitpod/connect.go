@@ -1,0 +1,99 @@
+package splitpod
+
+import (
+	"encoding/json"
+	"errors"
+	"hash/fnv"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// network is what NetworkAnnotation has, for the plugin hostlo.
+type network struct {
+	VNI      uint32   `json:"vni"`      // unique in the cluster
+	Fraction int      `json:"fraction"` // from 1 on
+	Nodes    []string `json:"nodes"`    // address of each fraction's node
+}
+
+// maxVNI is the largest number of a VXLAN.
+const maxVNI = 1<<24 - 1
+
+// networkOf returns what is noted in a fraction; VNI 0: nothing.
+func networkOf(p *corev1.Pod) (n network) {
+	_ = json.Unmarshal([]byte(p.Annotations[NetworkAnnotation]), &n)
+	return n
+}
+
+// unconnected reports whether the pod's fractions wait for the nodes of all.
+func unconnected(p *corev1.Pod) bool { return byNetwork(p) && p.Annotations[NetworkAnnotation] == "" }
+
+// connect returns the fractions with their segment noted, and none as long as one has no node. pods are all of the
+// cluster.
+func connect(p *corev1.Pod, companions []*corev1.Pod, nodes []*corev1.Node, pods []*corev1.Pod) (connected []*corev1.Pod, err error) {
+	all := append([]*corev1.Pod{p}, companions...)
+	var on []*corev1.Node
+	for _, f := range all {
+		i := slices.IndexFunc(nodes, func(n *corev1.Node) bool { return n.Name == f.Spec.NodeName })
+		if i < 0 {
+			return nil, nil
+		}
+		on = append(on, nodes[i])
+	}
+	n := network{VNI: number(p, companions, pods)}
+	if n.Nodes, err = addresses(on); err != nil {
+		return nil, err
+	}
+	for i, f := range all {
+		n.Fraction = i + 1
+		text, err := json.Marshal(n)
+		if err != nil {
+			return nil, err
+		}
+		f = f.DeepCopy()
+		f.Annotations[NetworkAnnotation] = string(text)
+		connected = append(connected, f)
+	}
+	return append(connected[1:], connected[0]), nil
+}
+
+// number returns that of the segment, if a fraction has it noted, or one that no pod has.
+func number(p *corev1.Pod, companions, pods []*corev1.Pod) uint32 {
+	for _, c := range companions {
+		if vni := networkOf(c).VNI; vni != 0 {
+			return vni
+		}
+	}
+	taken := map[uint32]bool{0: true}
+	for _, other := range pods {
+		taken[networkOf(other).VNI] = true
+	}
+	h := fnv.New32a()
+	h.Write([]byte(p.UID))
+	vni := h.Sum32() & maxVNI
+	for taken[vni] {
+		vni = (vni + 1) & maxVNI
+	}
+	return vni
+}
+
+// addresses returns an internal address of each node, all of one family: IPv4 if all have one.
+func addresses(nodes []*corev1.Node) ([]string, error) {
+	for _, is4 := range []bool{true, false} {
+		var all []string
+		for _, n := range nodes {
+			i := slices.IndexFunc(n.Status.Addresses, func(a corev1.NodeAddress) bool {
+				parsed, err := netip.ParseAddr(a.Address)
+				return a.Type == corev1.NodeInternalIP && err == nil && parsed.Is4() == is4
+			})
+			if i >= 0 {
+				all = append(all, n.Status.Addresses[i].Address)
+			}
+		}
+		if len(all) == len(nodes) {
+			return all, nil
+		}
+	}
+	return nil, errors.New("the nodes of the fractions have no internal addresses of a common family, which their tunnels need")
+}

@@ -1,0 +1,133 @@
+package splitpod
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// networkNode is a node of no known host with an address.
+func networkNode(name string, addresses ...string) *corev1.Node {
+	n := node(name, "", "4")
+	for _, a := range addresses {
+		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a})
+	}
+	n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: "192.0.2.1"})
+	return n
+}
+
+// network returns a pod of two fractions that has been released, and its companion.
+func networkPod(t *testing.T, nodes []*corev1.Node) (p, c *corev1.Pod) {
+	t.Helper()
+	p = newPod("a;b", "a", "b")
+	if err := Admit(p, SpanNetwork); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Next(p, nil, nodes, []*corev1.Pod{p})
+	if err != nil || s.Prepare != anyHost {
+		t.Fatalf("the pod has no place: %+v, %v", s, err)
+	}
+	Prepare(p, s.Prepare, "key")
+	s, err = Next(p, nil, nil, nil)
+	if err != nil || len(s.Create) != 1 || len(p.Spec.NodeSelector) > 0 || Unplaced(p) {
+		t.Fatalf("%+v, %v; node selector %v", s, err, p.Spec.NodeSelector)
+	}
+	c = s.Create[0]
+	Release(c)
+	Release(p)
+	return p, c
+}
+
+// Fractions of a pod whose nodes need no common host get the addresses of all nodes once each has one, under a number that no
+// other pod has, also if the controller is killed in between.
+func TestConnect(t *testing.T) {
+	nodes := []*corev1.Node{networkNode("x", "10.0.0.1", "fd00::1"), networkNode("y", "fd00::2", "10.0.0.2")}
+	p, c := networkPod(t, nodes)
+	if !Unplaced(p) {
+		t.Error("the next step is taken without the nodes")
+	}
+	for _, on := range []string{"", "y"} {
+		c.Spec.NodeName = on
+		if s, err := Next(p, []*corev1.Pod{c}, nodes, nil); err != nil || len(s.Connect) > 0 || s.Ready == nil || *s.Ready {
+			t.Errorf("connected before all have nodes: %+v, %v", s, err)
+		}
+	}
+	p.Spec.NodeName = "x"
+	s, err := Next(p, []*corev1.Pod{c}, nodes, nil)
+	if err != nil || len(s.Connect) != 2 || s.Connect[0].Name != c.Name || s.Connect[1].Name != p.Name {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	vni := networkOf(s.Connect[0]).VNI
+	for i, fraction := range []int{2, 1} {
+		want := fmt.Sprintf(`{"vni":%d,"fraction":%d,"nodes":["10.0.0.1","10.0.0.2"]}`, vni, fraction)
+		if got := s.Connect[i].Annotations[NetworkAnnotation]; vni == 0 || got != want {
+			t.Errorf("noted in %s: %s, want %s", s.Connect[i].Name, got, want)
+		}
+	}
+	other := newPod("", "a")
+	other.Annotations[NetworkAnnotation] = fmt.Sprintf(`{"vni":%d}`, vni)
+	again, err := Next(p, []*corev1.Pod{c}, nodes, []*corev1.Pod{other})
+	if err != nil || networkOf(again.Connect[1]).VNI == vni {
+		t.Errorf("the number of another pod is taken: %v", err)
+	}
+	c = s.Connect[0] // the controller is killed
+	again, err = Next(p, []*corev1.Pod{c}, nodes, []*corev1.Pod{other, p, c})
+	if err != nil || networkOf(again.Connect[1]).VNI != vni {
+		t.Errorf("the fractions get different numbers: %v", err)
+	}
+	p = s.Connect[1]
+	if s, err := Next(p, []*corev1.Pod{c}, nil, nil); err != nil || len(s.Connect) > 0 || Unplaced(p) {
+		t.Errorf("connected again: %+v, %v", s, err)
+	}
+}
+
+// The nodes need addresses of one family.
+func TestConnectFamilies(t *testing.T) {
+	for _, tt := range []struct {
+		x, y []string
+		want string
+	}{
+		{[]string{"10.0.0.1", "fd00::1"}, []string{"fd00::2"}, `"nodes":["fd00::1","fd00::2"]`},
+		{[]string{"10.0.0.1"}, []string{"fd00::2"}, "no internal addresses of a common family"},
+		{[]string{"10.0.0.1"}, nil, "no internal addresses of a common family"},
+	} {
+		nodes := []*corev1.Node{networkNode("x", tt.x...), networkNode("y", tt.y...)}
+		p, c := networkPod(t, nodes)
+		p.Spec.NodeName, c.Spec.NodeName = "x", "y"
+		s, err := Next(p, []*corev1.Pod{c}, nodes, nil)
+		got := fmt.Sprint(err)
+		if err == nil && len(s.Connect) > 0 {
+			got = s.Connect[0].Annotations[NetworkAnnotation]
+		}
+		if !strings.Contains(got, tt.want) {
+			t.Errorf("%v and %v: got %s, want %s", tt.x, tt.y, got, tt.want)
+		}
+	}
+}
+
+// Released pods without a node take room from those that come later.
+func TestPlaceByNetwork(t *testing.T) {
+	nodes := []*corev1.Node{networkNode("x"), networkNode("y")}
+	p, _ := networkPod(t, nodes)
+	large := newPod("a;b", "a", "b")
+	large.UID = "other"
+	for i := range large.Spec.Containers {
+		large.Spec.Containers[i].Resources = sized("3").Spec.Containers[0].Resources
+	}
+	if err := Admit(large, SpanNetwork); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Next(large, nil, nodes, []*corev1.Pod{p}); err != nil {
+		t.Error(err)
+	}
+	p.Spec.Containers[0].Resources = sized("2").Spec.Containers[0].Resources
+	if _, err := Next(large, nil, nodes, []*corev1.Pod{p}); err == nil || !strings.Contains(err.Error(), "1 of 2 fit") {
+		t.Errorf("it has a place: %v", err)
+	}
+	initialized := initialize(newPod("a;b", "a", "b"))
+	if err := Admit(initialized, SpanNetwork); err == nil || !strings.Contains(err.Error(), "initContainers") {
+		t.Errorf("init containers: %v", err)
+	}
+}
