@@ -78,12 +78,12 @@ const anyHost = "*"
 
 func byNetwork(p *corev1.Pod) bool { return p.Annotations[SpanAnnotation] == SpanNetwork }
 
-// hostOf returns the host that has been chosen for a fraction, "" for none and for other pods.
+// hostOf returns the host that has been chosen for a fraction, or by a user for another pod; "" for none.
 func hostOf(p *corev1.Pod) string {
-	if p.Labels[PodLabel] == "" {
-		return ""
+	if p.Spec.NodeSelector[HostLabel] == "" && p.Labels[PodLabel] != "" {
+		return anyHost
 	}
-	return cmp.Or(p.Spec.NodeSelector[HostLabel], anyHost)
+	return p.Spec.NodeSelector[HostLabel]
 }
 
 // take reduces what a node has left by what the pod requests.
