@@ -20,16 +20,15 @@ import (
 	"unnest/internal/cni/netconf"
 	"unnest/internal/cni/plugin"
 	"unnest/internal/cni/podnic"
-	"unnest/internal/cni/tunnel"
 	"unnest/internal/hostapi/segment"
 )
 
 // tunnelOf returns the tunnel of a pod.
-func tunnelOf(n *netconf.Network) (tunnel.Config, error) {
+func tunnelOf(n *netconf.Network) (loopback.Tunnel, error) {
 	if n.Fraction < 0 || n.Fraction > segment.MaxFractions {
-		return tunnel.Config{}, plugin.Invalid(fmt.Errorf("network.fraction %d: want 1 to %d", n.Fraction, segment.MaxFractions))
+		return loopback.Tunnel{}, plugin.Invalid(fmt.Errorf("network.fraction %d: want 1 to %d", n.Fraction, segment.MaxFractions))
 	}
-	c := tunnel.Config{VNI: n.VNI, Fraction: segment.Fraction(n.Fraction), Nodes: n.Nodes}
+	c := loopback.Tunnel{VNI: n.VNI, Fraction: segment.Fraction(n.Fraction), Nodes: n.Nodes}
 	if err := c.Check(); err != nil {
 		return c, plugin.Invalid(fmt.Errorf("network.%w", err))
 	}
@@ -56,8 +55,10 @@ func addByNetwork(ctx context.Context, args *skel.CmdArgs, c netconf.Hostlo) err
 		}
 		id := guardOf(c.Name, args.ContainerID, args.IfName)
 		steps := []plugin.Step{
-			{Name: "tunnel", Do: func(context.Context) error { return tunnel.Join(pod, name, id, t) },
-				Undo: func(context.Context) error { return errors.Join(tunnel.Remove(pod, name), tunnel.Leave(id)) }},
+			{Name: "tunnel", Do: func(context.Context) error { return loopback.MakeTunnel(pod, name, id, t) },
+				Undo: func(context.Context) error {
+					return errors.Join(loopback.RemoveTunnel(pod, name), loopback.ReleaseTunnel(id))
+				}},
 			{Name: "mark", Do: func(context.Context) error {
 				return pod.Do(func(ns.NetNS) error {
 					l, err := netlinksafe.LinkByName(name)
@@ -90,11 +91,11 @@ func delByNetwork(ctx context.Context, args *skel.CmdArgs, c netconf.Release) er
 	clean := func(pod ns.NetNS) error {
 		nic, err := disconnect(pod, args, nameIn(c.Chained, c.Interface, args))
 		if nic != nil {
-			err = errors.Join(err, tunnel.Remove(pod, nic.Attrs().Name))
+			err = errors.Join(err, loopback.RemoveTunnel(pod, nic.Attrs().Name))
 		}
 		return err
 	}
-	return errors.Join(attachment.IfPod(ctx, args, clean), tunnel.Leave(guardOf(c.Name, args.ContainerID, args.IfName)))
+	return errors.Join(attachment.IfPod(ctx, args, clean), loopback.ReleaseTunnel(guardOf(c.Name, args.ContainerID, args.IfName)))
 }
 
 // checkByNetwork is CHECK for a segment with span network.
@@ -123,7 +124,7 @@ func gcByNetwork(c netconf.Release) error {
 	for _, a := range c.ValidAttachments {
 		keep[guardOf(c.Name, a.ContainerID, a.IfName)] = true
 	}
-	return tunnel.Collect(guardsOf(c.Name), keep)
+	return loopback.CollectTunnels(guardsOf(c.Name), keep)
 }
 
 // errWaits tells the runtime to call again: the kubelet then passes what the controller has noted meanwhile.

@@ -69,7 +69,7 @@ const (
 	SpanNetwork = "network"
 )
 
-// Network says between which nodes a segment is. Package tunnel checks it.
+// Network says between which nodes a segment is. Package loopback checks it.
 type Network struct {
 	VNI      uint32       `json:"vni"`      // number of the segment in the tunnels
 	Fraction int          `json:"fraction"` // of this pod, from 1 on

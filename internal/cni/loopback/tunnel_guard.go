@@ -1,4 +1,4 @@
-package tunnel
+package loopback
 
 import (
 	"encoding/binary"
@@ -29,29 +29,29 @@ const (
 
 // guard accepts of the segment only what the peers send, each with the MAC of its fraction. It is there before the
 // device.
-func guard(id string, c Config) error {
+func guard(id string, t Tunnel) error {
 	conn, err := nftables.New()
 	if err != nil {
 		return fmt.Errorf("open nftables: %w", err)
 	}
-	t := table(id)
-	conn.AddTable(t)
-	conn.DelTable(t) // of an ADD that was killed
-	conn.AddTable(t)
+	filter := table(id)
+	conn.AddTable(filter)
+	conn.DelTable(filter) // of an ADD that was killed
+	conn.AddTable(filter)
 	chain := conn.AddChain(&nftables.Chain{
-		Name: "input", Table: t, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookInput, Priority: nftables.ChainPriorityFilter,
+		Name: "input", Table: filter, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookInput, Priority: nftables.ChainPriorityFilter,
 	})
 	ours := []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.IPPROTO_UDP}},
 	}
-	ours = append(ours, field(expr.PayloadBaseTransportHeader, offPort, binary.BigEndian.AppendUint16(nil, Port))...)
-	ours = append(ours, field(expr.PayloadBaseTransportHeader, offVNI, binary.BigEndian.AppendUint32(nil, c.VNI)[1:])...)
+	ours = append(ours, field(expr.PayloadBaseTransportHeader, offPort, binary.BigEndian.AppendUint16(nil, TunnelPort))...)
+	ours = append(ours, field(expr.PayloadBaseTransportHeader, offVNI, binary.BigEndian.AppendUint32(nil, t.VNI)[1:])...)
 	family, source := byte(unix.NFPROTO_IPV4), uint32(12)
-	if c.local().Is6() {
+	if t.local().Is6() {
 		family, source = unix.NFPROTO_IPV6, 8
 	}
-	for f, node := range c.peers {
+	for f, node := range t.peers {
 		mac := segment.MAC(f)
 		peer := append([]expr.Any{
 			&expr.Meta{Key: expr.MetaKeyNFPROTO, Register: 1},
@@ -59,11 +59,11 @@ func guard(id string, c Config) error {
 		}, ours...)
 		peer = append(peer, field(expr.PayloadBaseNetworkHeader, source, node.AsSlice())...)
 		peer = append(peer, field(expr.PayloadBaseTransportHeader, offSource, mac[:])...)
-		conn.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: append(peer, &expr.Verdict{Kind: expr.VerdictReturn})})
+		conn.AddRule(&nftables.Rule{Table: filter, Chain: chain, Exprs: append(peer, &expr.Verdict{Kind: expr.VerdictReturn})})
 	}
-	conn.AddRule(&nftables.Rule{Table: t, Chain: chain, Exprs: append(ours, &expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop})})
+	conn.AddRule(&nftables.Rule{Table: filter, Chain: chain, Exprs: append(ours, &expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop})})
 	if err := conn.Flush(); err != nil {
-		return fmt.Errorf("add packet filter %s: %w", t.Name, err)
+		return fmt.Errorf("add packet filter %s: %w", filter.Name, err)
 	}
 	return nil
 }
@@ -76,9 +76,9 @@ func field(base expr.PayloadBase, offset uint32, want []byte) []expr.Any {
 	}
 }
 
-// Leave removes what Join has left in the node: the packet filter with this id, if there is one. The
-// device ends with the pod, or by Remove.
-func Leave(id string) error {
+// ReleaseTunnel removes what MakeTunnel has left in the node: the packet filter with this id, if there is one. The
+// device ends with the pod, or by RemoveTunnel.
+func ReleaseTunnel(id string) error {
 	conn, err := nftables.New()
 	if err != nil {
 		return fmt.Errorf("open nftables: %w", err)
@@ -91,8 +91,8 @@ func Leave(id string) error {
 	return nil
 }
 
-// Collect removes the packet filters of all ids with the prefix but those to keep.
-func Collect(prefix string, keep map[string]bool) error {
+// CollectTunnels removes the packet filters of all ids with the prefix but those to keep.
+func CollectTunnels(prefix string, keep map[string]bool) error {
 	conn, err := nftables.New()
 	if err != nil {
 		return fmt.Errorf("open nftables: %w", err)
@@ -103,7 +103,7 @@ func Collect(prefix string, keep map[string]bool) error {
 	}
 	for _, t := range tables {
 		if id, ok := strings.CutPrefix(t.Name, tablePrefix); ok && strings.HasPrefix(id, prefix) && !keep[id] {
-			err = errors.Join(err, Leave(id))
+			err = errors.Join(err, ReleaseTunnel(id))
 		}
 	}
 	return err

@@ -1,4 +1,4 @@
-package tunnel
+package loopback
 
 import (
 	"context"
@@ -18,37 +18,33 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"unnest/internal/check/localhost"
-	"unnest/internal/check/localhost/agenttest"
-	"unnest/internal/cni/loopback"
 	"unnest/internal/hostapi/segment"
 	"unnest/internal/testbed/place"
 )
 
-func TestMain(m *testing.M) { os.Exit(agenttest.Main(m)) }
-
 const (
-	device = "hostlo0"
-	vni    = 4711
+	tunnelDevice = nicName
+	vni          = 4711
 )
 
-// world has nodes, which are network namespaces on a bridge, and a pod on each but the last.
-type world struct {
+// tunnelWorld has nodes, which are network namespaces on a bridge, and a pod on each but the last.
+type tunnelWorld struct {
 	t           *testing.T
 	nodes, pods []ns.NetNS
 	addresses   []netip.Addr
 }
 
-// newWorld is a world with n fractions, which have joined, whose nodes have addresses in the network, such as "10.9.0.", and
+// newTunnelWorld is a world with n fractions, which have joined, whose nodes have addresses in the network, such as "10.9.0.", and
 // a further node.
-func newWorld(t *testing.T, n int, network string, mtu int) *world {
+func newTunnelWorld(t *testing.T, n int, network string, mtu int) *tunnelWorld {
 	t.Helper()
 	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
 		t.Skip("needs root and network namespaces: set UNNEST_PRIVILEGED=1")
 	}
-	w := &world{t: t}
+	w := &tunnelWorld{t: t}
 	fabric := w.namespace()
 	w.in(fabric, func() error {
-		return errors.Join(netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0", MTU: mtu}}), up("br0"))
+		return errors.Join(netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0", MTU: mtu}}), upLink("br0"))
 	})
 	for i := range n + 1 {
 		node, port := w.namespace(), fmt.Sprint("port", i)
@@ -61,7 +57,7 @@ func newWorld(t *testing.T, n int, network string, mtu int) *world {
 			v := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: port, MTU: mtu}, PeerName: "eth0", PeerNamespace: netlink.NsFd(node.Fd())}
 			err = netlink.LinkAdd(v)
 			if err == nil {
-				err = errors.Join(netlink.LinkSetMaster(v, bridge), up(port))
+				err = errors.Join(netlink.LinkSetMaster(v, bridge), upLink(port))
 			}
 			return err
 		})
@@ -73,28 +69,28 @@ func newWorld(t *testing.T, n int, network string, mtu int) *world {
 			}
 			bits := map[bool]int{true: 24, false: 64}[address.Is4()]
 			to := &netlink.Addr{IPNet: &net.IPNet{IP: address.AsSlice(), Mask: net.CIDRMask(bits, address.BitLen())}}
-			return errors.Join(netlink.LinkSetMTU(link, mtu), netlink.AddrAdd(link, to), up("eth0"))
+			return errors.Join(netlink.LinkSetMTU(link, mtu), netlink.AddrAdd(link, to), upLink("eth0"))
 		})
 		w.nodes, w.addresses = append(w.nodes, node), append(w.addresses, address)
 	}
 	for i := range n {
 		pod := w.namespace()
 		w.pods = append(w.pods, pod)
-		w.in(pod, func() error { return up("lo") })
+		w.in(pod, func() error { return upLink("lo") })
 		c := w.config(i)
-		w.in(w.nodes[i], func() error { return Join(pod, device, "pod", c) })
-		if err := loopback.Join(pod, device, loopback.Config{Fraction: c.Fraction, Members: c.Members(), MTU: c.MTU()}); err != nil {
+		w.in(w.nodes[i], func() error { return MakeTunnel(pod, tunnelDevice, "pod", c) })
+		if err := Join(pod, tunnelDevice, Config{Fraction: c.Fraction, Members: c.Members(), MTU: c.MTU()}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return w
 }
 
-func (w *world) config(i int) Config {
-	return Config{VNI: vni, Fraction: segment.Fraction(i + 1), Nodes: w.addresses[:len(w.addresses)-1]}
+func (w *tunnelWorld) config(i int) Tunnel {
+	return Tunnel{VNI: vni, Fraction: segment.Fraction(i + 1), Nodes: w.addresses[:len(w.addresses)-1]}
 }
 
-func up(name string) error {
+func upLink(name string) error {
 	link, err := netlink.LinkByName(name)
 	if err != nil {
 		return err
@@ -102,7 +98,7 @@ func up(name string) error {
 	return netlink.LinkSetUp(link)
 }
 
-func (w *world) namespace() ns.NetNS {
+func (w *tunnelWorld) namespace() ns.NetNS {
 	w.t.Helper()
 	n, err := ns.TempNetNS()
 	if err != nil {
@@ -112,7 +108,7 @@ func (w *world) namespace() ns.NetNS {
 	return n
 }
 
-func (w *world) in(n ns.NetNS, f func() error) {
+func (w *tunnelWorld) in(n ns.NetNS, f func() error) {
 	w.t.Helper()
 	if err := n.Do(func(ns.NetNS) error { return f() }); err != nil {
 		w.t.Fatal(err)
@@ -120,10 +116,10 @@ func (w *world) in(n ns.NetNS, f func() error) {
 }
 
 // The localhost cases pass between fractions on three nodes, whose links take frames of the usual size.
-func TestLocalhostCases(t *testing.T) {
+func TestTunnelLocalhostCases(t *testing.T) {
 	for _, network := range []string{"10.9.0.", "fd00:9::"} {
 		t.Run(network, func(t *testing.T) {
-			w := newWorld(t, 3, network, 1500)
+			w := newTunnelWorld(t, 3, network, 1500)
 			exe, err := os.Executable()
 			if err != nil {
 				t.Fatal(err)
@@ -170,10 +166,10 @@ func frame(number uint32, from segment.Fraction, text string) []byte {
 
 // Nobody else of the network of the nodes gets a packet into a pod, nor does a node as a fraction that it has not, nor
 // as the reflector. What a peer sends arrives, so the test would see the others.
-func TestStrangers(t *testing.T) {
+func TestTunnelStrangers(t *testing.T) {
 	for _, network := range []string{"10.9.0.", "fd00:9::"} {
 		t.Run(network, func(t *testing.T) {
-			w := newWorld(t, 3, network, 1500)
+			w := newTunnelWorld(t, 3, network, 1500)
 			var server net.PacketConn
 			w.in(w.pods[0], func() (err error) {
 				server, err = net.ListenPacket("udp4", "127.0.0.1:7000")
@@ -182,7 +178,7 @@ func TestStrangers(t *testing.T) {
 			defer server.Close()
 			send := func(node int, b []byte) {
 				w.in(w.nodes[node], func() error {
-					c, err := net.Dial("udp", netip.AddrPortFrom(w.addresses[0], Port).String())
+					c, err := net.Dial("udp", netip.AddrPortFrom(w.addresses[0], TunnelPort).String())
 					if err != nil {
 						return err
 					}
@@ -209,7 +205,7 @@ func TestStrangers(t *testing.T) {
 			if got := string(buffer[:n]); err != nil || got != "fraction 2" {
 				t.Errorf("the server got %q first (%v), want what fraction 2 has sent", got, err)
 			}
-			known, err := loopback.Membership(w.pods[0])
+			known, err := Membership(w.pods[0])
 			if err != nil || known.Members != segment.Of(1, 2, 3) {
 				t.Errorf("the members are %s (%v)", known.Members, err)
 			}
@@ -218,8 +214,8 @@ func TestStrangers(t *testing.T) {
 }
 
 // TCP's segments fit into the packets of the nodes, and large datagrams are sent in fragments.
-func TestPackets(t *testing.T) {
-	w := newWorld(t, 2, "10.9.0.", 1400)
+func TestTunnelPackets(t *testing.T) {
+	w := newTunnelWorld(t, 2, "10.9.0.", 1400)
 	fragments := func(node int) (created string) {
 		w.in(w.nodes[node], func() error {
 			content, err := os.ReadFile("/proc/thread-self/net/snmp")
@@ -287,8 +283,8 @@ func TestPackets(t *testing.T) {
 }
 
 // Whoever leaves has left nothing in the node, nor in the pod. Two segments with one number are refused.
-func TestLeave(t *testing.T) {
-	w := newWorld(t, 2, "10.9.0.", 1500)
+func TestTunnelLeave(t *testing.T) {
+	w := newTunnelWorld(t, 2, "10.9.0.", 1500)
 	other := w.namespace()
 	tables := func() (names string) {
 		c, err := nftables.New()
@@ -305,16 +301,16 @@ func TestLeave(t *testing.T) {
 		return names
 	}
 	w.in(w.nodes[0], func() error {
-		if err := Join(other, device, "other", w.config(0)); err == nil || !strings.Contains(err.Error(), "another pod of this node") {
+		if err := MakeTunnel(other, tunnelDevice, "other", w.config(0)); err == nil || !strings.Contains(err.Error(), "another pod of this node") {
 			t.Errorf("a second pod joins by the same number: %v", err)
 		}
 		if got := tables(); got != "unnest-segment-pod " {
 			t.Errorf("packet filters: %q", got)
 		}
-		if err := errors.Join(Collect("p", map[string]bool{"pod": true}), Collect("o", nil)); err != nil || tables() != "unnest-segment-pod " {
+		if err := errors.Join(CollectTunnels("p", map[string]bool{"pod": true}), CollectTunnels("o", nil)); err != nil || tables() != "unnest-segment-pod " {
 			t.Errorf("a collection that keeps the pod's: %v, %q", err, tables())
 		}
-		err := errors.Join(loopback.Leave(w.pods[0], device), Remove(w.pods[0], device), Remove(w.pods[0], device), Collect("p", nil), Leave("pod"))
+		err := errors.Join(Leave(w.pods[0], tunnelDevice), RemoveTunnel(w.pods[0], tunnelDevice), RemoveTunnel(w.pods[0], tunnelDevice), CollectTunnels("p", nil), ReleaseTunnel("pod"))
 		if got := tables(); got != "" {
 			t.Errorf("packet filters are left: %q", got)
 		}
@@ -335,7 +331,7 @@ func TestLeave(t *testing.T) {
 	})
 }
 
-func TestCheck(t *testing.T) {
+func TestTunnelCheck(t *testing.T) {
 	a := func(texts ...string) (all []netip.Addr) {
 		for _, text := range texts {
 			all = append(all, netip.MustParseAddr(text))
@@ -343,21 +339,21 @@ func TestCheck(t *testing.T) {
 		return all
 	}
 	for _, tt := range []struct {
-		c    Config
+		c    Tunnel
 		want string // a part of the error
 	}{
-		{Config{1, 1, a("10.0.0.1", "10.0.0.2")}, ""},
-		{Config{MaxVNI, 2, a("fd00::1", "fd00::2")}, ""},
-		{Config{0, 1, a("10.0.0.1", "10.0.0.2")}, "vni 0"},
-		{Config{MaxVNI + 1, 1, a("10.0.0.1", "10.0.0.2")}, "vni 16777216"},
-		{Config{1, 0, a("10.0.0.1", "10.0.0.2")}, "fraction 0"},
-		{Config{1, 3, a("10.0.0.1", "10.0.0.2")}, "fraction 3"},
-		{Config{1, 1, a("10.0.0.1")}, "nodes: 1 addresses"},
-		{Config{1, 1, a("10.0.0.1", "10.0.0.1")}, "is there twice"},
-		{Config{1, 1, a("10.0.0.1", "fd00::1")}, "one family"},
-		{Config{1, 1, a("10.0.0.1", "127.0.0.1")}, "want the address of a node"},
-		{Config{1, 1, a("10.0.0.1", "0.0.0.0")}, "want the address of a node"},
-		{Config{1, 1, a("fd00::1", "fe80::1%eth0")}, "want the address of a node"},
+		{Tunnel{1, 1, a("10.0.0.1", "10.0.0.2")}, ""},
+		{Tunnel{MaxVNI, 2, a("fd00::1", "fd00::2")}, ""},
+		{Tunnel{0, 1, a("10.0.0.1", "10.0.0.2")}, "vni 0"},
+		{Tunnel{MaxVNI + 1, 1, a("10.0.0.1", "10.0.0.2")}, "vni 16777216"},
+		{Tunnel{1, 0, a("10.0.0.1", "10.0.0.2")}, "fraction 0"},
+		{Tunnel{1, 3, a("10.0.0.1", "10.0.0.2")}, "fraction 3"},
+		{Tunnel{1, 1, a("10.0.0.1")}, "nodes: 1 addresses"},
+		{Tunnel{1, 1, a("10.0.0.1", "10.0.0.1")}, "is there twice"},
+		{Tunnel{1, 1, a("10.0.0.1", "fd00::1")}, "one family"},
+		{Tunnel{1, 1, a("10.0.0.1", "127.0.0.1")}, "want the address of a node"},
+		{Tunnel{1, 1, a("10.0.0.1", "0.0.0.0")}, "want the address of a node"},
+		{Tunnel{1, 1, a("fd00::1", "fe80::1%eth0")}, "want the address of a node"},
 	} {
 		if err := tt.c.Check(); (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%v: %v, want %q", tt.c, err, tt.want)

@@ -1,14 +1,4 @@
-// Package tunnel connects the fractions of a segment over the network of their nodes, without the host
-// of these nodes: the endpoint of a pod is a VXLAN device of the node's kernel (RFC 7348), with
-// the other fractions' nodes as its static peers. Package loopback connects lo to it.
-//
-// The device has its tunnel's end in the network namespace of the node, and is itself in the pod's. A
-// packet filter in the node accepts of the segment only what a peer's address sends with the MAC of the
-// peer's fraction. Nothing is encrypted: who can send with the address of a node can send
-// as its fraction, and who sees the nodes' packets reads them.
-//
-// Functions work in the network namespace of the calling thread, which is the node's.
-package tunnel
+package loopback
 
 import (
 	"errors"
@@ -24,43 +14,50 @@ import (
 	"unnest/internal/hostapi/segment"
 )
 
-// Port is the UDP port of the tunnels: one that no other VXLAN has by default.
-const Port = 26677
+// TunnelPort is the UDP port of the tunnels: one that no other VXLAN has by default.
+const TunnelPort = 26677
 
 // MaxVNI is the largest number of a segment in a tunnel.
 const MaxVNI = 1<<24 - 1
 
-// Bytes before an IP packet in a tunnel: Ethernet, VXLAN, UDP, and the IP header of the node's packet.
+// Bytes before an IP packet in a tunnel: Ethernet, VXLAN, UDP, and the IP tunnelHeader of the node's packet.
 const (
-	header  = 14 + 8 + 8
-	header4 = 20
-	header6 = 40
+	tunnelHeader  = 14 + 8 + 8
+	tunnelHeader4 = 20
+	tunnelHeader6 = 40
 )
 
-// Config says between which nodes a segment is.
-type Config struct {
+// Tunnel connects the fractions of a segment over the network of their nodes, without the host of these
+// nodes: the NIC of a pod is a VXLAN device of the node's kernel (RFC 7348), with the other
+// fractions' nodes as its static peers. It says between which nodes a segment is.
+//
+// The device has its tunnel's end in the network namespace of the calling thread, which is the node's, and is
+// itself in the pod's. A packet filter in the node accepts of the segment only what a peer's address sends with
+// the MAC of the peer's fraction. Nothing is encrypted: who can send with the address of a node can send as its
+// fraction, and who sees the nodes' packets reads them.
+type Tunnel struct {
 	VNI      uint32           // of the segment, from 1 to MaxVNI; no other segment of these nodes has it
 	Fraction segment.Fraction // this one
 	Nodes    []netip.Addr     // address of each fraction's node, from fraction 1 on: all IPv4, or all IPv6
 }
 
 // Check returns an error that names what is wrong, and how it has to be.
-func (c Config) Check() error {
+func (t Tunnel) Check() error {
 	switch {
-	case c.VNI < 1 || c.VNI > MaxVNI:
-		return fmt.Errorf("vni %d: want 1 to %d", c.VNI, MaxVNI)
-	case len(c.Nodes) < 2 || len(c.Nodes) > segment.MaxFractions:
-		return fmt.Errorf("nodes: %d addresses: want 2 to %d", len(c.Nodes), segment.MaxFractions)
-	case c.Fraction < 1 || int(c.Fraction) > len(c.Nodes):
-		return fmt.Errorf("fraction %d: want 1 to %d, the number of nodes", c.Fraction, len(c.Nodes))
+	case t.VNI < 1 || t.VNI > MaxVNI:
+		return fmt.Errorf("vni %d: want 1 to %d", t.VNI, MaxVNI)
+	case len(t.Nodes) < 2 || len(t.Nodes) > segment.MaxFractions:
+		return fmt.Errorf("nodes: %d addresses: want 2 to %d", len(t.Nodes), segment.MaxFractions)
+	case t.Fraction < 1 || int(t.Fraction) > len(t.Nodes):
+		return fmt.Errorf("fraction %d: want 1 to %d, the number of nodes", t.Fraction, len(t.Nodes))
 	}
 	seen := map[netip.Addr]bool{}
-	for _, n := range c.Nodes {
+	for _, n := range t.Nodes {
 		switch {
 		case !n.IsValid() || n.Zone() != "" || n.Is4In6() || n.IsUnspecified() || n.IsMulticast() || n.IsLoopback():
 			return fmt.Errorf("nodes: %q: want the address of a node", n)
-		case n.Is4() != c.Nodes[0].Is4():
-			return fmt.Errorf("nodes: %s and %s: want addresses of one family", c.Nodes[0], n)
+		case n.Is4() != t.Nodes[0].Is4():
+			return fmt.Errorf("nodes: %s and %s: want addresses of one family", t.Nodes[0], n)
 		case seen[n]:
 			return fmt.Errorf("nodes: %s is there twice: want a node for each fraction", n)
 		}
@@ -70,58 +67,58 @@ func (c Config) Check() error {
 }
 
 // Members are all fractions.
-func (c Config) Members() (all segment.Set) {
-	for i := range c.Nodes {
+func (t Tunnel) Members() (all segment.Set) {
+	for i := range t.Nodes {
 		all = all.With(segment.Fraction(i + 1))
 	}
 	return all
 }
 
-func (c Config) local() netip.Addr { return c.Nodes[c.Fraction-1] }
+func (t Tunnel) local() netip.Addr { return t.Nodes[t.Fraction-1] }
 
 // peers yields the other fractions and their nodes.
-func (c Config) peers(yield func(segment.Fraction, netip.Addr) bool) {
-	for i, n := range c.Nodes {
-		if f := segment.Fraction(i + 1); f != c.Fraction && !yield(f, n) {
+func (t Tunnel) peers(yield func(segment.Fraction, netip.Addr) bool) {
+	for i, n := range t.Nodes {
+		if f := segment.Fraction(i + 1); f != t.Fraction && !yield(f, n) {
 			return
 		}
 	}
 }
 
-func (c Config) headers() int {
-	if c.local().Is4() {
-		return header + header4
+func (t Tunnel) headers() int {
+	if t.local().Is4() {
+		return tunnelHeader + tunnelHeader4
 	}
-	return header + header6
+	return tunnelHeader + tunnelHeader6
 }
 
 // MTU is that of the device, in bytes: the largest packet that fits into one IP packet between the nodes, which
 // may be sent in fragments.
-func (c Config) MTU() int {
-	if c.local().Is4() {
-		return 65535 - header - header4
+func (t Tunnel) MTU() int {
+	if t.local().Is4() {
+		return 65535 - tunnelHeader - tunnelHeader4
 	}
-	return 65535 - header // the length of an IPv6 packet does not count its header
+	return 65535 - tunnelHeader // the length of an IPv6 packet does not count its tunnelHeader
 }
 
-// Join makes the device under the name in the pod, with the MAC of the fraction. id names the packet
-// filter in the node: Leave with the same id removes it. On an error nothing is left.
-func Join(pod ns.NetNS, name, id string, c Config) (err error) {
-	if err := c.Check(); err != nil {
+// MakeTunnel makes the device under the name in the pod, with the MAC of the fraction, for Join. id names the packet
+// filter in the node: ReleaseTunnel with the same id removes it. On an error nothing is left.
+func MakeTunnel(pod ns.NetNS, name, id string, t Tunnel) (err error) {
+	if err := t.Check(); err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(fmt.Errorf("make tunnel %d to %v: %w", c.VNI, c.Nodes, err), Leave(id))
+			err = errors.Join(fmt.Errorf("make tunnel %d to %v: %w", t.VNI, t.Nodes, err), ReleaseTunnel(id))
 		}
 	}()
-	if err := guard(id, c); err != nil {
+	if err := guard(id, t); err != nil {
 		return err
 	}
-	mac := segment.MAC(c.Fraction)
+	mac := segment.MAC(t.Fraction)
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.HardwareAddr, attrs.MTU, attrs.Namespace = name, mac[:], c.MTU(), netlink.NsFd(pod.Fd())
-	link := &netlink.Vxlan{LinkAttrs: attrs, VxlanId: int(c.VNI), SrcAddr: c.local().AsSlice(), Port: Port, Learning: false}
+	attrs.Name, attrs.HardwareAddr, attrs.MTU, attrs.Namespace = name, mac[:], t.MTU(), netlink.NsFd(pod.Fd())
+	link := &netlink.Vxlan{LinkAttrs: attrs, VxlanId: int(t.VNI), SrcAddr: t.local().AsSlice(), Port: TunnelPort, Learning: false}
 	err = netlink.LinkAdd(link)
 	if errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("another pod of this node is in a segment with this number: %w", err)
@@ -129,19 +126,19 @@ func Join(pod ns.NetNS, name, id string, c Config) (err error) {
 	if err != nil {
 		return fmt.Errorf("make VXLAN device %s: %w", name, err)
 	}
-	mtu, err := c.pathMTU()
+	mtu, err := t.pathMTU()
 	if err == nil {
-		err = pod.Do(func(ns.NetNS) error { return c.connect(name, mtu) })
+		err = pod.Do(func(ns.NetNS) error { return t.addPeers(name, mtu) })
 	}
 	if err != nil {
-		err = errors.Join(err, Remove(pod, name))
+		err = errors.Join(err, RemoveTunnel(pod, name))
 	}
 	return err
 }
 
 // pathMTU returns the smallest MTU of the links to the peers.
-func (c Config) pathMTU() (mtu int, err error) {
-	for _, node := range c.peers {
+func (t Tunnel) pathMTU() (mtu int, err error) {
+	for _, node := range t.peers {
 		routes, err := netlink.RouteGet(node.AsSlice())
 		if err != nil {
 			return 0, fmt.Errorf("find route to node %s: %w", node, err)
@@ -159,14 +156,14 @@ func (c Config) pathMTU() (mtu int, err error) {
 	return mtu, nil
 }
 
-// connect gives the device its peers, and keeps segments of TCP from being sent in fragments: the sockets
+// addPeers gives the device its peers, and keeps segments of TCP from being sent in fragments: the sockets
 // of lo ask their other ends for such that fit into a packet between the nodes.
-func (c Config) connect(name string, mtu int) error {
+func (t Tunnel) addPeers(name string, mtu int) error {
 	link, err := netlinksafe.LinkByName(name)
 	if err != nil {
 		return fmt.Errorf("find device %s: %w", name, err)
 	}
-	for f, node := range c.peers {
+	for f, node := range t.peers {
 		mac := segment.MAC(f)
 		for _, to := range []net.HardwareAddr{mac[:], make(net.HardwareAddr, 6)} { // zeros: frames to all
 			entry := &netlink.Neigh{LinkIndex: link.Attrs().Index, Family: unix.AF_BRIDGE, State: netlink.NUD_PERMANENT, Flags: netlink.NTF_SELF, IP: node.AsSlice(), HardwareAddr: to}
@@ -175,7 +172,7 @@ func (c Config) connect(name string, mtu int) error {
 			}
 		}
 	}
-	return limitSegments(mtu-c.headers(), c.MTU())
+	return limitSegments(mtu-t.headers(), t.MTU())
 }
 
 // loMTU is what lo has without us.
@@ -184,11 +181,7 @@ const loMTU = 65536
 // limitSegments has the pod's local addresses announce segments of TCP that fit into packets of mtu bytes; 0: any.
 // lo gets the MTU of the device: what is larger is sent in fragments, which do not leave the pod.
 func limitSegments(mtu, most int) error {
-	lo, err := netlinksafe.LinkByName("lo")
-	if err == nil {
-		err = errors.Join(netlink.LinkSetMTU(lo, most), netlink.LinkSetUp(lo))
-	}
-	if err != nil {
+	if err := errors.Join(netlink.LinkSetMTU(lo, most), netlink.LinkSetUp(lo)); err != nil {
 		return fmt.Errorf("set MTU of lo: %w", err)
 	}
 	for family, headers := range map[int]int{netlink.FAMILY_V4: 40, netlink.FAMILY_V6: 60} {
@@ -208,8 +201,8 @@ func limitSegments(mtu, most int) error {
 	return nil
 }
 
-// Remove removes the device from the pod, if it is there, and undoes what Join has changed at lo.
-func Remove(pod ns.NetNS, name string) error {
+// RemoveTunnel removes the device from the pod, if it is there, and undoes what MakeTunnel has changed at lo.
+func RemoveTunnel(pod ns.NetNS, name string) error {
 	return pod.Do(func(ns.NetNS) error {
 		link, err := netlinksafe.LinkByName(name)
 		if errors.As(err, new(netlink.LinkNotFoundError)) {
