@@ -25,7 +25,12 @@ func TestKubernetesSplitPods(t *testing.T) {
 	}{
 		{"up", k.start},
 		{"the controller is killed", k.splitRepaired},
-		{"a Deployment is split", k.splitDeployment},
+		{"a Deployment is split", func() {
+			k.splitDeployment()
+			if segment := "default." + k.ctl("get", "pod", k.splitPod(), "--output=jsonpath={.metadata.uid}"); !strings.Contains(k.segments(), segment) {
+				k.t.Errorf("the daemon has no segment %s:\n%s", segment, k.segments())
+			}
+		}},
 		{"the pod is ready when all fractions are", k.splitReadiness},
 		{"a container of a further fraction ends", k.splitRestart},
 		{"a companion is deleted", k.splitRebuild},
@@ -35,6 +40,45 @@ func TestKubernetesSplitPods(t *testing.T) {
 		{"init containers and a sidecar", k.splitInit},
 		{"another namespace cannot join", k.splitThief},
 		{"it is deleted", k.splitDeleted},
+		{"down", k.down},
+	} {
+		if !k.step(s.name, s.run) {
+			return
+		}
+	}
+}
+
+// With the span network the nodes connect the fractions, without a label of their host and without a segment of the
+// daemon. Nothing is left on the nodes.
+func TestKubernetesSplitNetwork(t *testing.T) {
+	k := newKubernetes(t, "--split-pods=network")
+	for _, s := range []struct {
+		name string
+		run  func()
+	}{
+		{"up", k.start},
+		{"a Deployment is split", func() {
+			k.splitDeployment()
+			if got := k.segments(); got != "" {
+				k.t.Errorf("the daemon has segments:\n%s", got)
+			}
+			if got := k.ctl("get", "nodes", "--selector="+splitpod.HostLabel, "--output=name"); got != "" {
+				k.t.Errorf("nodes have the label of a host: %s", got)
+			}
+		}},
+		{"a companion is deleted", k.splitRebuild},
+		{"rollout", k.splitRollout},
+		{"it is deleted", func() {
+			k.splitDeleted()
+			c, err := cluster.View()
+			k.check(err)
+			for _, node := range []string{"node1", "node2"} {
+				filters, err := c.OnNode(k.t.Context(), node, "nft", "list", "tables")
+				if k.check(err); strings.Contains(string(filters), "unnest-segment") {
+					k.t.Errorf("%s has packet filters of segments:\n%s", node, filters)
+				}
+			}
+		}},
 		{"down", k.down},
 	} {
 		if !k.step(s.name, s.run) {
@@ -88,9 +132,6 @@ func (k *kubernetes) splitDeployment() {
 	k.ctl("wait", "--for=condition=Ready", "pod/client", podLimit)
 	pod := k.splitPod()
 	k.wantSplit(pod)
-	if segment := "default." + k.ctl("get", "pod", pod, "--output=jsonpath={.metadata.uid}"); !strings.Contains(k.segments(), segment) {
-		k.t.Errorf("the daemon has no segment %s:\n%s", segment, k.segments())
-	}
 	k.eventually("the Service has the pod's address only", func() bool { return k.endpoints() == k.address(pod).String()+" true" })
 	address := k.clusterIPs("split")[0].String()
 	k.eventually("the Service answers", func() bool {

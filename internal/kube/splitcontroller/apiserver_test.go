@@ -41,6 +41,7 @@ type world struct {
 	client.Client
 	config *rest.Config
 	port   int
+	span   string // of the next controller
 }
 
 func newWorld(t *testing.T) *world {
@@ -70,6 +71,7 @@ func newWorld(t *testing.T) *world {
 		w.create(n)
 		n.Status.Allocatable = corev1.ResourceList{"cpu": resource.MustParse("8"), "memory": resource.MustParse("8Gi"), "pods": resource.MustParse("100")}
 		n.Status.Capacity = n.Status.Allocatable
+		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: map[string]string{"a1": "10.0.0.1", "b1": "10.0.0.2", "b2": "10.0.0.3"}[name]}}
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 		w.check(w.Status().Update(t.Context(), n))
 		n.Spec.Taints = nil // admission's for a node that is not ready yet
@@ -133,7 +135,7 @@ func (w *world) controller(changes int32) (stop func()) {
 	var log bytes.Buffer
 	ended := make(chan error, 1)
 	go func() {
-		ended <- Run(ctx, config, Options{Namespace: namespace, Host: "127.0.0.1", Port: w.port, Health: address, Metrics: "0", Log: slog.New(slog.NewTextHandler(&log, nil)), retry: 200 * time.Millisecond})
+		ended <- Run(ctx, config, Options{Namespace: namespace, Host: "127.0.0.1", Port: w.port, Health: address, Metrics: "0", Span: w.span, Log: slog.New(slog.NewTextHandler(&log, nil)), retry: 200 * time.Millisecond})
 	}()
 	stopped := false
 	stop = func() {
@@ -295,6 +297,7 @@ func TestOnAPIServer(t *testing.T) {
 	stop()
 	t.Run("the webhook is down", func(t *testing.T) { w.t = t; w.down() })
 	t.Run("killed at each step", func(t *testing.T) { w.t = t; w.killed() })
+	t.Run("nodes of any hosts", func(t *testing.T) { w.t = t; w.network() })
 }
 
 func (w *world) split() {
@@ -504,6 +507,41 @@ func (w *world) deployment() {
 		return err
 	})
 	w.check(w.Delete(w.t.Context(), d, client.PropagationPolicy(metav1.DeletePropagationBackground)))
+	w.end()
+}
+
+// With the span network three fractions are on nodes of two hosts, and get the addresses of all. Nobody else gives a
+// pod the number of a segment.
+func (w *world) network() {
+	w.span = splitpod.SpanNetwork
+	stop := w.controller(0)
+	defer stop()
+	w.eventually("the webhook answers", func() error {
+		return w.Create(w.t.Context(), pod("shop", "web", "a;b;c", "a", "b", "c"), client.DryRunAll)
+	})
+	p := pod("shop", "web", "a;b;c", "a", "b", "c")
+	w.create(p)
+	w.running("web", "web-f1", "web-f2")
+	for i, name := range []string{"web", "web-f1", "web-f2"} {
+		w.eventually(name+" has its segment", func() error {
+			f, err := w.get(name)
+			if got := f.Annotations[splitpod.NetworkAnnotation]; err == nil && !strings.Contains(got, fmt.Sprintf(`"fraction":%d,"nodes":["10.0.0.`, i+1)) {
+				err = fmt.Errorf("noted is %q", got)
+			}
+			return err
+		})
+	}
+	forged := pod("shop", "forged", "", "a")
+	forged.Annotations[splitpod.NetworkAnnotation] = "{}"
+	w.wantRefused(forged, "unnest.io/segment-network is for the controller")
+	change := []byte(`{"metadata":{"annotations":{"unnest.io/segment-network":"{}"}}}`)
+	if err := w.Patch(w.t.Context(), p, client.RawPatch("application/merge-patch+json", change)); err == nil || !strings.Contains(err.Error(), "unnest.io/segment-network is for the controller") {
+		w.t.Errorf("another segment for the pod: %v, want a refusal", err)
+	}
+	initialized := pod("shop", "init", "a;b", "a", "b")
+	initialized.Spec.InitContainers = []corev1.Container{{Name: "i", Image: "none"}}
+	w.wantRefused(initialized, "initContainers")
+	w.check(w.Delete(w.t.Context(), p, client.GracePeriodSeconds(0)))
 	w.end()
 }
 
