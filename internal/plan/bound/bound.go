@@ -77,6 +77,7 @@ type Result struct {
 
 	relaxation *relaxation
 	fillings   []filling // of column generation
+	program    *integerProgram
 }
 
 // Of returns lower bounds of the cost of every plan for a user. The problem is heterogeneous
@@ -144,7 +145,8 @@ func Of(u cluster.User, c cluster.Catalogue, o Options) Result {
 		r.relaxation, r.fillings = p, g.fillings
 	}
 	if open() && !o.Columns {
-		r.WholeVMs = p.newIntegerProgram(slices.Concat(rows, apart), 5*o.MaxNodes).solve(r.Best, o.Known)
+		r.program = p.newIntegerProgram(slices.Concat(rows, apart), 5*o.MaxNodes)
+		r.WholeVMs = r.program.solve(r.Best, o.Known)
 		r.Best = r.WholeVMs
 	}
 	return r

@@ -1,6 +1,7 @@
 package bound
 
 import (
+	"iter"
 	"math"
 	"slices"
 )
@@ -16,14 +17,18 @@ type integerProgram struct {
 	step   int64
 	rate   [][]float64 // lowest price of a unit of weight, by last offer allowed and row
 	limit  int64
-	above  int64 // least cost above the limit that is not excluded
-	nodes  int   // left
+	above  int64   // least cost above the limit that is not excluded
+	nodes  int     // left
+	least  int64   // cost of a solution; above 0, the limit is no bound, because VMs that no row needs are not tried
+	found  bool    // a solution
+	vms    []int64 // of each offer in it
+	effort int     // nodes of each search
 }
 
 // newIntegerProgram prepares a search with at most so many nodes, divided among the rows.
 func (p *relaxation) newIntegerProgram(rows []inequality, nodes int) *integerProgram {
-	s := &integerProgram{offers: p.offers, rows: distinct(rows), step: p.step}
-	s.nodes = nodes / max(1, len(s.rows))
+	s := &integerProgram{offers: p.offers, rows: distinct(rows), step: p.step, vms: make([]int64, len(p.offers))}
+	s.effort = nodes / max(1, len(s.rows))
 	for m, o := range s.offers {
 		rate := make([]float64, len(s.rows))
 		for r, row := range s.rows {
@@ -68,10 +73,11 @@ func (s *integerProgram) solve(least, known int64) int64 {
 	for r, row := range s.rows {
 		need[r] = row.total
 	}
-	s.limit = least
+	s.limit, s.nodes, s.found = least, s.effort, false
 	for known == 0 || s.limit < known {
 		s.above = math.MaxInt64
-		if s.buy(len(s.offers)-1, 0, need) || s.nodes <= 0 || s.above == math.MaxInt64 {
+		s.found = s.buy(len(s.offers)-1, 0, need) && s.nodes > 0
+		if s.found || s.nodes <= 0 || s.above == math.MaxInt64 {
 			return s.limit
 		}
 		s.limit = s.above
@@ -79,12 +85,34 @@ func (s *integerProgram) solve(least, known int64) int64 {
 	return known
 }
 
+// Purchases yields VMs that satisfy all inequalities of WholeVMs, by their models, below a cost: for
+// some costs from WholeVMs on, ascending, those with the most VMs of the dearest models. It ends
+// early if a search does.
+func (r Result) Purchases(below int64) iter.Seq[[]int] {
+	return func(yield func([]int) bool) {
+		s := r.program
+		for cost := r.WholeVMs; s != nil && s.step > 0 && cost < below; cost += s.step {
+			s.least = cost
+			if cost = s.solve(cost, below); !s.found {
+				return
+			}
+			var models []int
+			for m, n := range s.vms {
+				models = append(models, slices.Repeat([]int{s.offers[m].model}, int(n))...)
+			}
+			if !yield(models) {
+				return
+			}
+		}
+	}
+}
+
 // buy tries all numbers of VMs of the m-th offer and those before it, and reports whether any
 // satisfies the rows within the limit. It also reports true when no nodes are left, because
 // nothing is excluded then.
 func (s *integerProgram) buy(m int, cost int64, need []int64) bool {
 	if m < 0 {
-		return !slices.ContainsFunc(need, func(n int64) bool { return n > 0 })
+		return cost >= s.least && !slices.ContainsFunc(need, func(n int64) bool { return n > 0 })
 	}
 	rest := make([]int64, len(need))
 	for n := s.most(m, cost, need); n >= 0; n-- {
@@ -100,6 +128,7 @@ func (s *integerProgram) buy(m int, cost int64, need []int64) bool {
 			s.above = min(s.above, at)
 			continue
 		}
+		s.vms[m] = n
 		if s.buy(m-1, reached, rest) {
 			return true
 		}

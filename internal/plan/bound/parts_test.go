@@ -134,13 +134,31 @@ func cheapestPurchase(p *relaxation, rows []inequality, m int, cost int64) int64
 	return best
 }
 
+// checkPurchase returns the cost of VMs, which must satisfy all rows.
+func checkPurchase(t *testing.T, p *relaxation, rows []inequality, models []int) (cost int64) {
+	t.Helper()
+	for _, m := range models {
+		cost += p.offers[m].price
+	}
+	for _, row := range rows {
+		has := int64(0)
+		for _, m := range models {
+			has += row.most[m]
+		}
+		if has < row.total {
+			t.Fatalf("models %v have %d of %d: %+v", models, has, row.total, p.offers)
+		}
+	}
+	return cost
+}
+
 func TestPurchase(t *testing.T) {
 	rng := rand.New(rand.NewPCG(13, 14))
 	cut := 0
 	for range 500 {
 		p := &relaxation{step: 1 + rng.Int64N(3)}
 		for range 1 + rng.IntN(3) {
-			p.offers = append(p.offers, offer{price: p.step * (2 + rng.Int64N(20))})
+			p.offers = append(p.offers, offer{price: p.step * (2 + rng.Int64N(20)), model: len(p.offers)})
 		}
 		var rows []inequality
 		for range 1 + rng.IntN(4) {
@@ -157,6 +175,18 @@ func TestPurchase(t *testing.T) {
 		}
 		if got := p.newIntegerProgram(rows, 1_000_000).solve(0, want-1); got != want-1 {
 			t.Fatalf("%d, want the known %d: %+v %+v", got, want-1, p.offers, rows)
+		}
+		whole := p.newIntegerProgram(rows, 1_000_000)
+		r, last := Result{WholeVMs: whole.solve(0, 0), program: whole}, int64(0)
+		for models := range r.Purchases(2 * want) {
+			if cost := checkPurchase(t, p, rows, models); cost <= last || cost >= 2*want || last == 0 && cost != want {
+				t.Fatalf("a purchase for %d after %d, the cheapest for %d: %+v %+v", cost, last, want, p.offers, rows)
+			} else {
+				last = cost
+			}
+		}
+		if last == 0 {
+			t.Fatalf("no purchase: %+v %+v", p.offers, rows)
 		}
 		got := p.newIntegerProgram(rows, rng.IntN(120)).solve(0, 0)
 		if got > want {

@@ -121,7 +121,18 @@ func closer(u cluster.User, c cluster.Catalogue, o pack.Options, limits bound.Op
 		return found, found.Cost, nil
 	}
 	limits.Known = found.Cost
+	thorough := o.Effort > pack.DefaultEffort && o.Host == (cluster.Resources{})
+	limits.Columns = limits.Columns && !thorough
 	r := bound.Of(u, c, limits)
+	if thorough {
+		filled, ok, err := pack.Fill(u, c, o, r.Purchases(found.Cost))
+		if err != nil {
+			return found, 0, fmt.Errorf("user %s: fill: %w", u.Name, err)
+		}
+		if ok {
+			found = filled
+		}
+	}
 	starts := []cluster.Plan{found.Plan}
 	if r.Best < found.Cost && o.Host == (cluster.Resources{}) {
 		if plan, ok := r.Plan(u, c, limits.Whole, o.Effort > pack.DefaultEffort); ok {
