@@ -416,7 +416,7 @@ func TestBoundIgnoresOrder(t *testing.T) {
 		}
 		got.LeftOut, want.LeftOut = nil, nil
 		for _, r := range []*Result{&got, &want} {
-			r.relaxation, r.fillings = nil, nil // which number models as the catalogue does
+			r.relaxation, r.fillings, r.program = nil, nil, nil // which number models as the catalogue does
 		}
 		if !reflect.DeepEqual(got, want) {
 			t.Fatalf("%+v, and in another order %+v", want, got)
