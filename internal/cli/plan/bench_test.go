@@ -19,7 +19,6 @@ import (
 	"unnest/internal/plan/cluster"
 	"unnest/internal/plan/summary"
 	"unnest/internal/plan/synthetic"
-	"unnest/internal/plan/trace"
 )
 
 // programVariable makes the test program the command "plan".
@@ -148,15 +147,20 @@ func generatedFile(t testing.TB, most int) (path string) {
 		t.Fatal(err)
 	}
 	n := 0
-	err = trace.WriteCSV(f, func(yield func(cluster.User) bool) {
-		for u := range (synthetic.Users{Seed: 1, Scale: most}).All() {
-			if n >= most || !yield(u) {
-				return
-			}
-			n += summary.Containers(u)
+	w := bufio.NewWriter(f)
+	fmt.Fprintln(w, "user,pod,container,cpu,memory")
+	for u := range (synthetic.Users{Seed: 1, Scale: most}).All() {
+		if n >= most {
+			break
 		}
-	})
-	if err := errors.Join(err, f.Close()); err != nil {
+		n += summary.Containers(u)
+		for _, p := range u.Pods {
+			for _, c := range p.Containers {
+				fmt.Fprintf(w, "%s,%s,%s,%d.%09d,%d\n", u.Name, p.Name, c.Name, c.Request.CPU/cluster.VCPU, c.Request.CPU%cluster.VCPU, c.Request.Memory)
+			}
+		}
+	}
+	if err := errors.Join(w.Flush(), f.Close()); err != nil {
 		t.Fatal(err)
 	}
 	return path

@@ -282,7 +282,7 @@ func sideBySide(b *testing.B, users []cluster.User, c cluster.Catalogue, oversiz
 				if err != nil {
 					b.Fatal(err)
 				}
-				sum += pack.FirstFitDecreasing(fit, c)
+				sum += firstFitDecreasing(fit, c)
 			}
 			b.ReportMetric(float64(sum)/cluster.Dollar, "$/h")
 		}

@@ -1,11 +1,6 @@
 package kubernetes
 
-import (
-	"fmt"
-	"strings"
-
-	"unnest/internal/plan/cluster"
-)
+import "unnest/internal/plan/cluster"
 
 // demand is a kind of demand of a pod about its place.
 type demand int
@@ -82,26 +77,4 @@ var table = [demands]struct {
 	notMoved:          {"annotations of autoscalers against moving", "", cluster.Later},
 	budgets:           {"PodDisruptionBudgets", "disruption budgets: each step says in how many rounds its pods move", cluster.Later},
 	budgetsNone:       {"PodDisruptionBudgets that allow no disruption", "disruption budgets that allow none today: steps that move their pods come last", cluster.Later},
-}
-
-// Table returns the table in Markdown.
-func Table() string {
-	var text strings.Builder
-	text.WriteString("| demand of a pod | plans |\n|---|---|\n")
-	for _, row := range table[podRoom:] {
-		fmt.Fprintf(&text, "| %s | %s |\n", row.fields, meaning[row.how])
-	}
-	return text.String()
-}
-
-// meaning explains the ways to honour a demand.
-var meaning = map[cluster.Honoured]string{
-	cluster.ByVM:     "honoured on each VM",
-	cluster.Stricter: "honoured on each VM, more strictly than Kubernetes demands",
-	cluster.ByPool:   "honoured, because each pod stays in its pool",
-	cluster.Stays:    "honoured, because the node stays as it is",
-	cluster.Not:      "not honoured: named with `!`, and the node stays as it is",
-	cluster.Ignored:  "named and left out",
-	cluster.Moot:     "named; decides nothing",
-	cluster.Later:    "named; matters when pods move",
 }

@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"fmt"
 	"os"
 	"reflect"
 	"strings"
@@ -17,8 +18,8 @@ func TestTableOfDocs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(page), Table()) {
-		t.Errorf("docs/plan.md lacks this table:\n%s", Table())
+	if !strings.Contains(string(page), markdown()) {
+		t.Errorf("docs/plan.md lacks this table:\n%s", markdown())
 	}
 	for d, row := range table[podRoom:] {
 		if row.fields == "" || row.how == "" || meaning[row.how] == "" {
@@ -78,4 +79,26 @@ func TestUnknownFields(t *testing.T) {
 			t.Errorf("%s: named %q, held by %q; want %q", c.spec, named, p.Origin.Held, c.want)
 		}
 	}
+}
+
+// markdown returns the table in Markdown.
+func markdown() string {
+	var text strings.Builder
+	text.WriteString("| demand of a pod | plans |\n|---|---|\n")
+	for _, row := range table[podRoom:] {
+		fmt.Fprintf(&text, "| %s | %s |\n", row.fields, meaning[row.how])
+	}
+	return text.String()
+}
+
+// meaning explains the ways to honour a demand.
+var meaning = map[cluster.Honoured]string{
+	cluster.ByVM:     "honoured on each VM",
+	cluster.Stricter: "honoured on each VM, more strictly than Kubernetes demands",
+	cluster.ByPool:   "honoured, because each pod stays in its pool",
+	cluster.Stays:    "honoured, because the node stays as it is",
+	cluster.Not:      "not honoured: named with `!`, and the node stays as it is",
+	cluster.Ignored:  "named and left out",
+	cluster.Moot:     "named; decides nothing",
+	cluster.Later:    "named; matters when pods move",
 }

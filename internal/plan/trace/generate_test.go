@@ -15,7 +15,7 @@ import (
 	"unnest/internal/plan/synthetic"
 )
 
-// What WriteCSV writes, Read reads back.
+// What writeCSV writes, Read reads back.
 func TestWriteCSV(t *testing.T) {
 	want := slices.Collect(first(synthetic.Users{Seed: 3, Mixed: 1}.All(), 40))
 	want = append(want, cluster.User{Name: `zoë, "z"`, Pods: []cluster.Pod{{Name: "p", Containers: []cluster.Container{
@@ -24,7 +24,7 @@ func TestWriteCSV(t *testing.T) {
 	}}}})
 	path := filepath.Join(t.TempDir(), "users.csv")
 	var b bytes.Buffer
-	if err := WriteCSV(&b, slices.Values(want)); err != nil {
+	if err := writeCSV(&b, slices.Values(want)); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
@@ -38,7 +38,7 @@ func TestWriteCSV(t *testing.T) {
 		t.Error(diff)
 	}
 	whole := []cluster.User{{Name: "u", Pods: []cluster.Pod{{Name: "p", Whole: true}}}}
-	if err := WriteCSV(&b, slices.Values(whole)); err == nil || !strings.Contains(err.Error(), "write pod p of u") {
+	if err := writeCSV(&b, slices.Values(whole)); err == nil || !strings.Contains(err.Error(), "write pod p of u") {
 		t.Errorf("a pod that stays whole is written, with error %v", err)
 	}
 }
@@ -48,7 +48,7 @@ func TestWriteCSV(t *testing.T) {
 func BenchmarkRead(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "generated.csv")
 	var text bytes.Buffer
-	if err := WriteCSV(&text, first(synthetic.Users{Seed: 1, Scale: 8}.All(), 3800)); err != nil {
+	if err := writeCSV(&text, first(synthetic.Users{Seed: 1, Scale: 8}.All(), 3800)); err != nil {
 		b.Fatal(err)
 	}
 	if err := os.WriteFile(path, text.Bytes(), 0o600); err != nil {
@@ -66,7 +66,7 @@ func BenchmarkRead(b *testing.B) {
 	})
 	b.Run("scan", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := Scan(b.Context(), []string{path}); err != nil {
+			if _, err := scan(b.Context(), []string{path}); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -1,6 +1,10 @@
 package trace
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -97,7 +101,7 @@ func BenchmarkGoogle2011(b *testing.B) {
 func BenchmarkGoogle2011Scan(b *testing.B) {
 	path := filepath.Join(google2011(b), "task_events")
 	for b.Loop() {
-		n, err := Scan(b.Context(), []string{path})
+		n, err := scan(b.Context(), []string{path})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -121,4 +125,33 @@ func BenchmarkParseTask2011(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// scan decompresses files and counts their lines, which no reader does faster, and returns
+// the number of decompressed bytes.
+func scan(ctx context.Context, paths []string) (n int64, err error) {
+	files, err := expand(paths)
+	if err != nil {
+		return 0, err
+	}
+	for _, path := range files {
+		r, err := open(ctx, path, nil)
+		if err != nil {
+			return n, err
+		}
+		var lines lineCounter
+		m, err := io.Copy(&lines, r)
+		n += m
+		if err = errors.Join(err, r.Close(), context.Cause(ctx)); err != nil {
+			return n, inFile(path, err)
+		}
+	}
+	return n, nil
+}
+
+type lineCounter int
+
+func (c *lineCounter) Write(p []byte) (int, error) {
+	*c += lineCounter(bytes.Count(p, []byte{'\n'}))
+	return len(p), nil
 }

@@ -70,35 +70,6 @@ func ReadUse(ctx context.Context, format, path string, stdin io.Reader, into *us
 	return nil
 }
 
-// Scan decompresses files and counts their lines, which no reader does faster, and returns
-// the number of decompressed bytes.
-func Scan(ctx context.Context, paths []string) (n int64, err error) {
-	files, err := expand(paths)
-	if err != nil {
-		return 0, err
-	}
-	for _, path := range files {
-		r, err := open(ctx, path, nil)
-		if err != nil {
-			return n, err
-		}
-		var lines lineCounter
-		m, err := io.Copy(&lines, r)
-		n += m
-		if err = errors.Join(err, r.Close(), context.Cause(ctx)); err != nil {
-			return n, inFile(path, err)
-		}
-	}
-	return n, nil
-}
-
-type lineCounter int
-
-func (c *lineCounter) Write(p []byte) (int, error) {
-	*c += lineCounter(bytes.Count(p, []byte{'\n'}))
-	return len(p), nil
-}
-
 func decompress(path string, r io.Reader) (io.Reader, error) {
 	plain := bufio.NewReaderSize(r, 1<<16)
 	head, err := plain.Peek(16)

@@ -14,9 +14,9 @@ import (
 // ownColumns are the columns of our own formats.
 var ownColumns = []string{"user", "pod", "container", "cpu", "memory"}
 
-// WriteCSV writes users in our own format, which Read reads as "csv". The format has no
+// writeCSV writes users in our own format, which Read reads as csv. It has no
 // column for Overhead, Whole and Links of a pod; a pod with them is an error.
-func WriteCSV(w io.Writer, users iter.Seq[cluster.User]) error {
+func writeCSV(w io.Writer, users iter.Seq[cluster.User]) error {
 	b := bufio.NewWriter(w)
 	line := append([]byte(strings.Join(ownColumns, ",")), '\n')
 	for u := range users {
