@@ -61,7 +61,7 @@ func (f *filler) run() bool {
 		u := waiting[len(waiting)-1] // the largest at first
 		f.least, f.ties = math.MaxInt, 0
 		for b := range f.bins {
-			f.replace(u, b, slices.Clone(f.bins[b].items), 0)
+			f.replace(u, b, f.bins[b].items, 0)
 		}
 		if f.least == math.MaxInt || f.budget <= 0 {
 			return false
@@ -91,6 +91,9 @@ func (f *filler) replace(u int32, b int, items []int32, sum int) {
 			f.best, f.bin = append(f.best[:0], f.out...), b
 		}
 		return
+	}
+	if len(f.out) == 0 && f.least > 0 {
+		items = slices.Clone(items) // hasRoom changes their order
 	}
 	for i, v := range items {
 		if more := sum + f.hard[v]; len(f.out) < mostEjected && more <= f.least && f.budget > 0 {
