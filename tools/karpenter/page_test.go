@@ -126,7 +126,7 @@ cost more than it.
   Unnest's end does not depend on them, only the order of its steps.
 - Pods that move are those of Unnest's steps, or those that Karpenter evicts, each time that it does.
 - CPU time has for Unnest a whole process, which also reads the dump and plans split pods, and for Karpenter the simulation alone.
-- The published rows come from two processes at once, clusters 0 to 49 and 50 to 99, on a machine of two processors with other work.
+- The published rows come from one process, on a machine of two processors with other work.
 `, "`consolidationPolicy: WhenEmptyOrUnderutilized` and `consolidateAfter: 0s`", unfinished, most.Minutes())
 	return b.String()
 }
