@@ -28,10 +28,10 @@ func TestKubernetesTutorial(t *testing.T) {
 // The same for the tutorial of docs/split-pods.md.
 func TestKubernetesSplitTutorial(t *testing.T) {
 	newKubernetes(t).tutorial("../../docs/split-pods.md", map[string]string{
-		"-L unnest":      "cluster",
-		"-o wide":        "web-f1",
-		"127.0.0.1:8080": "hello from web",
-		"hostd status":   "node",
+		"-L unnest":        "cluster",
+		"-o wide":          "web-f1",
+		"http://127.0.0.1": "hello from web",
+		"hostd status":     "node",
 	})
 }
 

@@ -148,7 +148,7 @@ func generatedFile(t testing.TB, most int) (path string) {
 	}
 	n := 0
 	w := bufio.NewWriter(f)
-	fmt.Fprintln(w, "user,pod,container,cpu,memory")
+	_, _ = fmt.Fprintln(w, "user,pod,container,cpu,memory") // Flush returns its error
 	for u := range (synthetic.Users{Seed: 1, Scale: most}).All() {
 		if n >= most {
 			break
@@ -156,7 +156,7 @@ func generatedFile(t testing.TB, most int) (path string) {
 		n += summary.Containers(u)
 		for _, p := range u.Pods {
 			for _, c := range p.Containers {
-				fmt.Fprintf(w, "%s,%s,%s,%d.%09d,%d\n", u.Name, p.Name, c.Name, c.Request.CPU/cluster.VCPU, c.Request.CPU%cluster.VCPU, c.Request.Memory)
+				_, _ = fmt.Fprintf(w, "%s,%s,%s,%d.%09d,%d\n", u.Name, p.Name, c.Name, c.Request.CPU/cluster.VCPU, c.Request.CPU%cluster.VCPU, c.Request.Memory)
 			}
 		}
 	}
