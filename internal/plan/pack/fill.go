@@ -33,6 +33,9 @@ func Fill(u cluster.User, c cluster.Catalogue, o Options, purchases iter.Seq[[]i
 			f.buy(model, 0)
 		}
 		if !f.run() {
+			if budget <= 1 { // of which the next one would get nothing
+				break
+			}
 			continue
 		}
 		f.shrinkAll()
@@ -92,11 +95,14 @@ func (f *filler) replace(u int32, b int, items []int32, sum int) {
 		}
 		return
 	}
+	if len(f.out) == mostEjected {
+		return
+	}
 	if len(f.out) == 0 && f.least > 0 {
 		items = slices.Clone(items) // hasRoom changes their order
 	}
 	for i, v := range items {
-		if more := sum + f.hard[v]; len(f.out) < mostEjected && more <= f.least && f.budget > 0 {
+		if more := sum + f.hard[v]; more <= f.least && f.budget > 0 {
 			f.out = append(f.out, v)
 			f.replace(u, b, items[i+1:], more)
 			f.out = f.out[:len(f.out)-1]
