@@ -102,6 +102,8 @@ func (s Stack) validateLayer(i int, l Layer) error {
 		return fmt.Errorf("layer %s is above another one: it can only be the first", l)
 	case i == 0 && l.Container():
 		return fmt.Errorf("the container has no machine: want one below it, such as vm/%s", l)
+	case (l == Docker || l == Podman) && i > 1 && s[i-1] == VM:
+		return fmt.Errorf("a nested guest has containerd only: want vm/vm/containerd, or vm/%s", l)
 	case l == Podman && s[i-1] != VM:
 		return fmt.Errorf("podman runs containers in a VM of this host only: want vm/podman")
 	case l == VM && i > 0 && s[i-1] == Metal:

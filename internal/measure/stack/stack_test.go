@@ -60,6 +60,8 @@ func TestParseRefuses(t *testing.T) {
 		"ssh/vm":                  "unnest starts no VM on a machine reached over SSH",
 		"metal/podman":            "want vm/podman",
 		"ssh/podman":              "want vm/podman",
+		"vm/vm/docker":            "want vm/vm/containerd, or vm/docker",
+		"vm/vm/podman":            "want vm/vm/containerd, or vm/podman",
 		"podman":                  "such as vm/podman",
 		"vm/docker/vm":            "layer vm is above a container",
 		"vm/docker/vm/x":          "layer vm is above a container",

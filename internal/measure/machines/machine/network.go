@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"net/netip"
 	"strings"
 
 	"unnest/internal/measure/stack"
@@ -50,5 +51,5 @@ func (m List) makeSwarm(ctx context.Context, gateway string) error {
 	if err := place.Run(ctx, worker.Place, "docker", "swarm", "join", "--advertise-addr", worker.Address, "--token", strings.TrimSpace(string(token)), manager.Address+":2377"); err != nil {
 		return fmt.Errorf("join the swarm: %w", err)
 	}
-	return place.Run(ctx, manager.Place, "docker", "network", "create", "--driver", "overlay", "--attachable", "--subnet", gateway+"/24", "--gateway", gateway, dockerOverlay)
+	return place.Run(ctx, manager.Place, "docker", "network", "create", "--driver", "overlay", "--attachable", "--subnet", netip.MustParsePrefix(gateway+"/24").Masked().String(), "--gateway", gateway, dockerOverlay)
 }
