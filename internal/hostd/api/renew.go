@@ -32,11 +32,11 @@ const machineTime = 2 * time.Second
 func (h *Handler) Renew(ctx context.Context, r *hostdpb.RenewRequest) (*hostdpb.RenewResponse, error) {
 	c := caller(ctx)
 	name := c.Record.Name
+	if err := h.refuseClone(ctx, c); err != nil { // which takes none of the guest's renewals
+		return nil, err
+	}
 	if !h.renewals.allow(name, rate.Every(renewalInterval), renewalBurst) {
 		return nil, grpcstatus.Errorf(codes.ResourceExhausted, "guest %s renews its certificate too often: want one renewal in %v", name, renewalInterval)
-	}
-	if err := h.refuseClone(ctx, c); err != nil {
-		return nil, err
 	}
 	present := peerCertificate(ctx)
 	next, err := h.Credentials.Renew(c.Record, present, r.GetCertificateRequest())
