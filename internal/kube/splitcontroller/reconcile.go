@@ -125,11 +125,12 @@ func (r *reconciler) change(ctx context.Context, p *corev1.Pod, do func(*corev1.
 	return r.Patch(ctx, changed, client.MergeFromWithOptions(p, client.MergeFromWithOptimisticLock{}))
 }
 
-// note sets one annotation of a pod to what it is here, and leaves the others as they are.
+// note sets one annotation of a pod to what it is here, and leaves the others as they are. It changes no other pod of the name:
+// the API server refuses another UID.
 func (r *reconciler) note(ctx context.Context, p *corev1.Pod, key string) error {
-	was := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID}}
+	was := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}}
 	now := was.DeepCopy()
-	now.Annotations = map[string]string{key: p.Annotations[key]}
+	now.UID, now.Annotations = p.UID, map[string]string{key: p.Annotations[key]}
 	return r.Patch(ctx, now, client.MergeFrom(was))
 }
 

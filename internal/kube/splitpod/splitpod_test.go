@@ -165,6 +165,29 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// With the span network, a pod that may change its network devices is refused, and one that may not is admitted.
+func TestRefusedByNetwork(t *testing.T) {
+	yes, no := true, false
+	for _, tt := range []struct {
+		context *corev1.SecurityContext
+		refused bool
+	}{
+		{nil, false},
+		{&corev1.SecurityContext{Privileged: &no, Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: []corev1.Capability{"NET_BIND_SERVICE"}}}, false},
+		{&corev1.SecurityContext{Privileged: &yes}, true},
+		{&corev1.SecurityContext{Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"CHOWN", "NET_ADMIN"}}}, true},
+		{&corev1.SecurityContext{Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"ALL"}}}, true},
+	} {
+		for span, refused := range map[string]bool{SpanNetwork: tt.refused, "": false} {
+			p := newPod("a;b", "a", "b")
+			p.Spec.Containers[1].SecurityContext = tt.context
+			if err := Admit(p, span); (err != nil) != refused || err != nil && !strings.Contains(err.Error(), "NET_ADMIN") {
+				t.Errorf("span %q, %v: error %v, want one %t", span, tt.context, err, refused)
+			}
+		}
+	}
+}
+
 // Init containers and sidecars run in the first fraction, in their order, with their volumes.
 func TestInitContainersStay(t *testing.T) {
 	always := corev1.ContainerRestartPolicyAlways
