@@ -118,7 +118,7 @@ func (k Kind) Add(ctx context.Context, c netconf.Base, args *skel.CmdArgs, name 
 
 // InPod is Add without a host daemon: it calls f with the pod's network namespace, in which no link may have
 // the given name.
-func InPod(ctx context.Context, args *skel.CmdArgs, name string, f func(pod ns.NetNS) error) error {
+func (k Kind) InPod(ctx context.Context, network string, args *skel.CmdArgs, name string, f func(pod ns.NetNS) error) error {
 	unlock, err := lock(ctx, args)
 	if err != nil {
 		return err
@@ -132,23 +132,30 @@ func InPod(ctx context.Context, args *skel.CmdArgs, name string, f func(pod ns.N
 	if err := podnic.CheckFree(pod, name); err != nil {
 		return fmt.Errorf("check interface %s in %s: %w", name, args.Netns, err)
 	}
-	return f(pod)
+	if err := k.remember(network, args.ContainerID, args.IfName); err != nil {
+		return err
+	}
+	if err := f(pod); err != nil {
+		return errors.Join(err, k.forget(args.ContainerID, args.IfName))
+	}
+	return nil
 }
 
 // IfPod is Delete without a host daemon: it calls clean unless the pod's network namespace is gone, unknown, or the
 // guest's own.
-func IfPod(ctx context.Context, args *skel.CmdArgs, clean func(pod ns.NetNS) error) error {
+func (k Kind) IfPod(ctx context.Context, args *skel.CmdArgs, clean func(pod ns.NetNS) error) error {
 	unlock, err := lock(ctx, args)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	pod, _ := openPod(args.Netns)
-	if pod == nil {
-		return nil
+	if pod, _ := openPod(args.Netns); pod != nil {
+		defer pod.Close()
+		if err := clean(pod); err != nil {
+			return err
+		}
 	}
-	defer pod.Close()
-	return clean(pod)
+	return k.forget(args.ContainerID, args.IfName)
 }
 
 // protect keeps containers away from the daemon's port. A failure, such as a kernel without
@@ -273,7 +280,7 @@ func (k Kind) Collect(ctx context.Context, c netconf.Release) error {
 		if _, err := d.GC(ctx, r); err != nil && !hostclient.Unknown(err) {
 			return fmt.Errorf("collect %ss: %w", k.name, err)
 		}
-		if err := k.forgetCollected(c); err != nil {
+		if err := k.ForgetCollected(c); err != nil {
 			return err
 		}
 	}

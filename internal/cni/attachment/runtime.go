@@ -93,8 +93,8 @@ func (k Kind) Spare(c *netconf.Release) error {
 	return nil
 }
 
-// forgetCollected removes the files of what a GC has removed.
-func (k Kind) forgetCollected(c netconf.Release) error {
+// ForgetCollected removes the files of what a GC has removed.
+func (k Kind) ForgetCollected(c netconf.Release) error {
 	all, err := k.all(c.Name)
 	for _, m := range all {
 		if !slices.Contains(c.ValidAttachments, types.GCAttachment{ContainerID: m.Container, IfName: m.Interface}) {

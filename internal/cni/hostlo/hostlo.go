@@ -111,7 +111,7 @@ func status(ctx context.Context, args *skel.CmdArgs) error {
 		configErr = cmp.Or(plugin.ConfigError(c.CheckKeys()), probe())
 	}
 	if c.RawSpan == netconf.SpanNetwork {
-		return configErr
+		return cmp.Or(configErr, loopback.ProbeTunnel())
 	}
 	s, err := attachment.Endpoint.Status(ctx, args.StdinData)
 	switch {

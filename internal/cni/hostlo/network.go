@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strings"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
@@ -35,12 +36,12 @@ func tunnelOf(n *netconf.Network) (loopback.Tunnel, error) {
 	return c, nil
 }
 
-// guardOf names the packet filter of an attachment, and begins with guardsOf its network.
+// guardOf names the packet filter of an attachment, and begins with guardsOf its network. None of the three has a '/'.
 func guardOf(network, container, ifname string) string {
-	return guardsOf(network) + container + "." + ifname
+	return guardsOf(network) + container + "/" + ifname
 }
 
-func guardsOf(network string) string { return network + "." }
+func guardsOf(network string) string { return network + "/" }
 
 // addByNetwork is ADD for a segment with span network.
 func addByNetwork(ctx context.Context, args *skel.CmdArgs, c netconf.Hostlo) error {
@@ -49,16 +50,14 @@ func addByNetwork(ctx context.Context, args *skel.CmdArgs, c netconf.Hostlo) err
 		return err
 	}
 	name := nameIn(c.PrevResult != nil, c.Interface, args)
-	return attachment.InPod(ctx, args, name, func(pod ns.NetNS) error {
+	return attachment.Endpoint.InPod(ctx, c.Name, args, name, func(pod ns.NetNS) error {
 		if err := notJoined(pod, args.Netns); err != nil {
 			return err
 		}
 		id := guardOf(c.Name, args.ContainerID, args.IfName)
 		steps := []plugin.Step{
 			{Name: "tunnel", Do: func(context.Context) error { return loopback.MakeTunnel(pod, name, id, t) },
-				Undo: func(context.Context) error {
-					return errors.Join(loopback.RemoveTunnel(pod, name), loopback.ReleaseTunnel(id))
-				}},
+				Undo: func(context.Context) error { return loopback.RemoveTunnel(pod, name, id) }},
 			{Name: "mark", Do: func(context.Context) error {
 				return pod.Do(func(ns.NetNS) error {
 					l, err := netlinksafe.LinkByName(name)
@@ -88,14 +87,18 @@ func addByNetwork(ctx context.Context, args *skel.CmdArgs, c netconf.Hostlo) err
 
 // delByNetwork is DEL for a segment with span network. The device ends with a pod that is gone.
 func delByNetwork(ctx context.Context, args *skel.CmdArgs, c netconf.Release) error {
-	clean := func(pod ns.NetNS) error {
+	id := guardOf(c.Name, args.ContainerID, args.IfName)
+	err := attachment.Endpoint.IfPod(ctx, args, func(pod ns.NetNS) error {
 		nic, err := disconnect(pod, args, nameIn(c.Chained, c.Interface, args))
-		if nic != nil {
-			err = errors.Join(err, loopback.RemoveTunnel(pod, nic.Attrs().Name))
+		if nic != nil && err == nil {
+			err = loopback.RemoveTunnel(pod, nic.Attrs().Name, id)
 		}
 		return err
+	})
+	if err != nil {
+		return err
 	}
-	return errors.Join(attachment.IfPod(ctx, args, clean), loopback.ReleaseTunnel(guardOf(c.Name, args.ContainerID, args.IfName)))
+	return loopback.ReleaseTunnel(id)
 }
 
 // checkByNetwork is CHECK for a segment with span network.
@@ -124,7 +127,11 @@ func gcByNetwork(c netconf.Release) error {
 	for _, a := range c.ValidAttachments {
 		keep[guardOf(c.Name, a.ContainerID, a.IfName)] = true
 	}
-	return loopback.CollectTunnels(guardsOf(c.Name), keep)
+	err := loopback.CollectTunnels(func(id string) bool { return strings.HasPrefix(id, guardsOf(c.Name)) && !keep[id] })
+	if err != nil {
+		return err
+	}
+	return attachment.Endpoint.ForgetCollected(c)
 }
 
 // errWaits tells the runtime to call again: the kubelet then passes what the controller has noted meanwhile.

@@ -92,7 +92,7 @@ func TestSpanNetwork(t *testing.T) {
 		t.Error("a second pod by the same number is not refused")
 	}
 	labs[0].Succeeds("GC", labs[0].config(spanNetwork, cnitest.Valid("c1")))
-	if got := labs[0].guards(); got != "unnest-segment-split.c1.eth0" {
+	if got := labs[0].guards(); got != "unnest-segment-split/c1/eth0" {
 		t.Errorf("packet filters: %q", got)
 	}
 	labs[0].Succeeds("DEL", configs[0])

@@ -109,7 +109,7 @@ func MakeTunnel(pod ns.NetNS, name, id string, t Tunnel) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(fmt.Errorf("make tunnel %d to %v: %w", t.VNI, t.Nodes, err), ReleaseTunnel(id))
+			err = errors.Join(fmt.Errorf("make tunnel %d to %v: %w", t.VNI, t.Nodes, err), RemoveTunnel(pod, name, id))
 		}
 	}()
 	if err := guard(id, t); err != nil {
@@ -129,9 +129,6 @@ func MakeTunnel(pod ns.NetNS, name, id string, t Tunnel) (err error) {
 	mtu, err := t.pathMTU()
 	if err == nil {
 		err = pod.Do(func(ns.NetNS) error { return t.addPeers(name, mtu) })
-	}
-	if err != nil {
-		err = errors.Join(err, RemoveTunnel(pod, name))
 	}
 	return err
 }
@@ -193,7 +190,12 @@ func limitSegments(mtu, most int) error {
 			if r.AdvMSS = 0; mtu > 0 {
 				r.AdvMSS = max(mtu-headers, 536)
 			}
-			if err := netlink.RouteReplace(&r); err != nil {
+			old := r
+			err := netlink.RouteReplace(&r)
+			if err == nil && family == netlink.FAMILY_V6 && r.Priority == 0 { // the kernel took the new one for another, with a metric
+				err = netlink.RouteDel(&old)
+			}
+			if err != nil {
 				return fmt.Errorf("limit segments to %s: %w", r.Dst, err)
 			}
 		}
@@ -201,9 +203,10 @@ func limitSegments(mtu, most int) error {
 	return nil
 }
 
-// RemoveTunnel removes the device from the pod, if it is there, and undoes what MakeTunnel has changed at lo.
-func RemoveTunnel(pod ns.NetNS, name string) error {
-	return pod.Do(func(ns.NetNS) error {
+// RemoveTunnel removes the device from the pod, if it is there, and undoes what MakeTunnel has changed at lo. Then it
+// removes the packet filter with this id from the node.
+func RemoveTunnel(pod ns.NetNS, name, id string) error {
+	err := pod.Do(func(ns.NetNS) error {
 		link, err := netlinksafe.LinkByName(name)
 		if errors.As(err, new(netlink.LinkNotFoundError)) {
 			return nil
@@ -216,4 +219,8 @@ func RemoveTunnel(pod ns.NetNS, name string) error {
 		}
 		return limitSegments(0, loMTU)
 	})
+	if err != nil {
+		return err
+	}
+	return ReleaseTunnel(id)
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/google/nftables"
@@ -27,8 +28,10 @@ const (
 	offSource = 8 + 8 + 6 // the source of the Ethernet frame
 )
 
-// guard accepts of the segment only what the peers send, each with the MAC of its fraction. It is there before the
-// device.
+// guard accepts of the segment only what the peers send, each with the MAC of its fraction, and by the link on which the node
+// would answer: a pod of this node cannot send with a peer's address. It lets no other pod send to a segment of this node through
+// the node, whose address a bridge gives to its packets. It looks at whole packets, not at fragments, because it asks for the
+// state of the connection, for which the kernel assembles them. It is there before the device.
 func guard(id string, t Tunnel) error {
 	conn, err := nftables.New()
 	if err != nil {
@@ -41,12 +44,24 @@ func guard(id string, t Tunnel) error {
 	chain := conn.AddChain(&nftables.Chain{
 		Name: "input", Table: filter, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookInput, Priority: nftables.ChainPriorityFilter,
 	})
+	forward := conn.AddChain(&nftables.Chain{
+		Name: "forward", Table: filter, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter,
+	})
+	for _, c := range []*nftables.Chain{chain, forward} {
+		conn.AddRule(&nftables.Rule{Table: filter, Chain: c, Exprs: []expr.Any{&expr.Ct{Key: expr.CtKeySTATE, Register: 1}}})
+	}
 	ours := []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.IPPROTO_UDP}},
 	}
 	ours = append(ours, field(expr.PayloadBaseTransportHeader, offPort, binary.BigEndian.AppendUint16(nil, TunnelPort))...)
 	ours = append(ours, field(expr.PayloadBaseTransportHeader, offVNI, binary.BigEndian.AppendUint32(nil, t.VNI)[1:])...)
+	drop := []expr.Any{&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop}}
+	conn.AddRule(&nftables.Rule{Table: filter, Chain: forward, Exprs: slices.Concat(ours, drop)})
+	conn.AddRule(&nftables.Rule{Table: filter, Chain: chain, Exprs: slices.Concat(ours, []expr.Any{
+		&expr.Fib{Register: 1, ResultOIF: true, FlagSADDR: true, FlagIIF: true},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: make([]byte, 4)}, // no route to the source by this link
+	}, drop)})
 	family, source := byte(unix.NFPROTO_IPV4), uint32(12)
 	if t.local().Is6() {
 		family, source = unix.NFPROTO_IPV6, 8
@@ -61,7 +76,7 @@ func guard(id string, t Tunnel) error {
 		peer = append(peer, field(expr.PayloadBaseTransportHeader, offSource, mac[:])...)
 		conn.AddRule(&nftables.Rule{Table: filter, Chain: chain, Exprs: append(peer, &expr.Verdict{Kind: expr.VerdictReturn})})
 	}
-	conn.AddRule(&nftables.Rule{Table: filter, Chain: chain, Exprs: append(ours, &expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop})})
+	conn.AddRule(&nftables.Rule{Table: filter, Chain: chain, Exprs: slices.Concat(ours, drop)})
 	if err := conn.Flush(); err != nil {
 		return fmt.Errorf("add packet filter %s: %w", filter.Name, err)
 	}
@@ -76,35 +91,45 @@ func field(base expr.PayloadBase, offset uint32, want []byte) []expr.Any {
 	}
 }
 
-// ReleaseTunnel removes what MakeTunnel has left in the node: the packet filter with this id, if there is one. The
-// device ends with the pod, or by RemoveTunnel.
+// ReleaseTunnel removes the packet filter with this id, if there is one. Call it when the device is gone, because the device
+// accepts packets of anybody without it.
 func ReleaseTunnel(id string) error {
+	return CollectTunnels(func(other string) bool { return other == id })
+}
+
+// ProbeTunnel returns an error unless the kernel has packet filters for tunnels.
+func ProbeTunnel() error {
 	conn, err := nftables.New()
-	if err != nil {
-		return fmt.Errorf("open nftables: %w", err)
+	if err == nil {
+		_, err = conn.ListTablesOfFamily(nftables.TableFamilyINet)
 	}
-	conn.AddTable(table(id)) // else there may be nothing to delete
-	conn.DelTable(table(id))
-	if err := conn.Flush(); err != nil {
-		return fmt.Errorf("remove packet filter %s: %w", table(id).Name, err)
+	if err != nil {
+		return fmt.Errorf("segments with span network need nftables in the node's kernel: %w", err)
 	}
 	return nil
 }
 
-// CollectTunnels removes the packet filters of all ids with the prefix but those to keep.
-func CollectTunnels(prefix string, keep map[string]bool) error {
+// CollectTunnels removes the packet filters whose ids are to go. A kernel without nftables has none.
+func CollectTunnels(gone func(id string) bool) error {
 	conn, err := nftables.New()
 	if err != nil {
 		return fmt.Errorf("open nftables: %w", err)
 	}
 	tables, err := conn.ListTablesOfFamily(nftables.TableFamilyINet)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("list packet filters: %w", err)
 	}
 	for _, t := range tables {
-		if id, ok := strings.CutPrefix(t.Name, tablePrefix); ok && strings.HasPrefix(id, prefix) && !keep[id] {
-			err = errors.Join(err, ReleaseTunnel(id))
+		if id, ok := strings.CutPrefix(t.Name, tablePrefix); ok && gone(id) {
+			conn.AddTable(table(id)) // another process may have removed it
+			conn.DelTable(table(id))
 		}
 	}
-	return err
+	if err := conn.Flush(); err != nil {
+		return fmt.Errorf("remove packet filters: %w", err)
+	}
+	return nil
 }

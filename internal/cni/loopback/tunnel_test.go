@@ -15,7 +15,9 @@ import (
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"unnest/internal/check/localhost"
 	"unnest/internal/hostapi/segment"
@@ -196,7 +198,10 @@ func TestTunnelStrangers(t *testing.T) {
 			for node := 1; node <= 3; node++ { // the segment would have no other members
 				send(node, append(frame(vni, 0, "")[:8], none...))
 			}
-			send(1, frame(vni, 2, "fraction 2"))
+			sendFragments(w, 3, frame(vni, 2, "a stranger in fragments, with a source of its own"), 3)
+			sendBehind(w, 1, false, frame(vni, 2, "a pod behind the address of fraction 2's node"))
+			sendBehind(w, 0, true, frame(vni, 2, "a pod of the receiver's node with the address of fraction 2's"))
+			sendFragments(w, 1, frame(vni, 2, "fraction 2"), 1)
 			buffer := make([]byte, 100)
 			if err := server.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 				t.Fatal(err)
@@ -211,6 +216,129 @@ func TestTunnelStrangers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// sendFragments has a node send a datagram of the tunnel to the first one, of which the first fragment has the UDP header only.
+// It is of the address of another node.
+func sendFragments(w *tunnelWorld, node int, data []byte, as int) {
+	w.t.Helper()
+	from, to := w.addresses[as], w.addresses[0]
+	udp := append(binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, 5000), TunnelPort), 0, 0, 0, 0)
+	binary.BigEndian.PutUint16(udp[4:], uint16(8+len(data)))
+	udp = append(udp, data...)
+	if to.Is6() {
+		binary.BigEndian.PutUint16(udp[6:], checksum(append(append(from.AsSlice(), to.AsSlice()...), 0, 17, udp[4], udp[5]), udp))
+	}
+	w.in(w.nodes[node], func() error {
+		domain, where := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{Addr: [4]byte(to.AsSlice()[:4])})
+		if to.Is6() {
+			domain, where = unix.AF_INET6, &unix.SockaddrInet6{Addr: to.As16()}
+		}
+		s, err := unix.Socket(domain, unix.SOCK_RAW, unix.IPPROTO_RAW)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(s)
+		for _, part := range []struct {
+			offset int
+			more   byte
+			data   []byte
+		}{{0, 1, udp[:8]}, {8, 0, udp[8:]}} {
+			var b []byte
+			if to.Is6() {
+				b = append(b, 0x60, 0, 0, 0, 0, byte(8+len(part.data)), 44, 64)
+				b = append(append(b, from.AsSlice()...), to.AsSlice()...)
+				b = append(b, 17, 0, 0, byte(part.offset)|part.more, 0, 0, 0, byte(node+1))
+			} else {
+				b = append(b, 0x45, 0, 0, byte(20+len(part.data)), 0, byte(node+1), part.more<<5, byte(part.offset/8), 64, 17, 0, 0)
+				b = append(append(b, from.AsSlice()...), to.AsSlice()...)
+			}
+			if err := unix.Sendto(s, append(b, part.data...), 0, where); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// checksum is that of the Internet (RFC 1071) over all parts, of which only the last may have an odd length.
+func checksum(parts ...[]byte) uint16 {
+	sum := uint32(0)
+	for _, p := range parts {
+		for i, b := range p {
+			sum += uint32(b) << (8 * (1 - i%2))
+		}
+	}
+	for sum > 0xffff {
+		sum = sum>>16 + sum&0xffff
+	}
+	return ^uint16(sum)
+}
+
+// sendBehind has a pod behind a node send a datagram to the first node: with the address that the node gives to what it
+// forwards, or with that of the second node.
+func sendBehind(w *tunnelWorld, node int, forged bool, data []byte) {
+	w.t.Helper()
+	pod, to := w.namespace(), w.addresses[0]
+	inner, bits := [2]string{"10.99.0.1", "10.99.0.2"}, 24
+	if to.Is6() {
+		inner, bits = [2]string{"fd00:99::1", "fd00:99::2"}, 64
+	}
+	add := func(name, address string) error {
+		link, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		ip := netip.MustParseAddr(address)
+		return errors.Join(netlink.AddrAdd(link, &netlink.Addr{IPNet: &net.IPNet{IP: ip.AsSlice(), Mask: net.CIDRMask(bits, ip.BitLen())}, Flags: unix.IFA_F_NODAD}), upLink(name))
+	}
+	w.in(w.nodes[node], func() error {
+		for _, file := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
+			if err := os.WriteFile("/proc/sys/net/"+file, []byte("1"), 0); err != nil {
+				return err
+			}
+		}
+		v := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "behind"}, PeerName: "eth0", PeerNamespace: netlink.NsFd(pod.Fd())}
+		if err := errors.Join(netlink.LinkAdd(v), add("behind", inner[0])); err != nil || forged {
+			return err
+		}
+		c, err := nftables.New()
+		if err != nil {
+			return err
+		}
+		nat := c.AddTable(&nftables.Table{Name: "nat", Family: nftables.TableFamilyINet})
+		chain := c.AddChain(&nftables.Chain{Name: "nat", Table: nat, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
+		c.AddRule(&nftables.Rule{Table: nat, Chain: chain, Exprs: []expr.Any{&expr.Masq{}}})
+		return c.Flush()
+	})
+	w.in(pod, func() error {
+		source := inner[1]
+		if forged {
+			source = w.addresses[1].String()
+		}
+		err := add("eth0", inner[1])
+		if err == nil && forged {
+			bits = to.BitLen()
+			err = add("eth0", source)
+		}
+		if err != nil {
+			return err
+		}
+		link, err := netlink.LinkByName("eth0")
+		if err == nil {
+			err = netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: net.ParseIP(inner[0])})
+		}
+		if err != nil {
+			return err
+		}
+		c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(source), 0)), net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, TunnelPort)))
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		_, err = c.Write(data)
+		return err
+	})
 }
 
 // TCP's segments fit into the packets of the nodes, and large datagrams are sent in fragments.
@@ -300,6 +428,21 @@ func TestTunnelLeave(t *testing.T) {
 		}
 		return names
 	}
+	limits := func(limited bool) error { // of the segments of TCP, for each local address once
+		routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
+		seen := map[string]bool{}
+		for _, r := range routes {
+			if seen[r.Dst.String()] || r.Dst.IP.IsLoopback() && (r.AdvMSS != 0) != limited {
+				t.Errorf("limited %t: %v", limited, r)
+			}
+			seen[r.Dst.String()] = true
+		}
+		if !seen["127.0.0.1/32"] || !seen["::1/128"] {
+			t.Errorf("local addresses: %v", seen)
+		}
+		return err
+	}
+	w.in(w.pods[0], func() error { return limits(true) })
 	w.in(w.nodes[0], func() error {
 		if err := MakeTunnel(other, tunnelDevice, "other", w.config(0)); err == nil || !strings.Contains(err.Error(), "another pod of this node") {
 			t.Errorf("a second pod joins by the same number: %v", err)
@@ -307,10 +450,10 @@ func TestTunnelLeave(t *testing.T) {
 		if got := tables(); got != "unnest-segment-pod " {
 			t.Errorf("packet filters: %q", got)
 		}
-		if err := errors.Join(CollectTunnels("p", map[string]bool{"pod": true}), CollectTunnels("o", nil)); err != nil || tables() != "unnest-segment-pod " {
+		if err := errors.Join(CollectTunnels(func(id string) bool { return id != "pod" }), ReleaseTunnel("po")); err != nil || tables() != "unnest-segment-pod " {
 			t.Errorf("a collection that keeps the pod's: %v, %q", err, tables())
 		}
-		err := errors.Join(Leave(w.pods[0], tunnelDevice), RemoveTunnel(w.pods[0], tunnelDevice), RemoveTunnel(w.pods[0], tunnelDevice), CollectTunnels("p", nil), ReleaseTunnel("pod"))
+		err := errors.Join(Leave(w.pods[0], tunnelDevice), RemoveTunnel(w.pods[0], tunnelDevice, "pod"), RemoveTunnel(w.pods[0], tunnelDevice, "pod"))
 		if got := tables(); got != "" {
 			t.Errorf("packet filters are left: %q", got)
 		}
@@ -321,13 +464,7 @@ func TestTunnelLeave(t *testing.T) {
 		if err == nil && (len(links) != 1 || links[0].Attrs().MTU != loMTU) {
 			t.Errorf("links are left: %v", links)
 		}
-		routes, routesErr := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: 255}, netlink.RT_FILTER_TABLE)
-		for _, r := range routes {
-			if r.AdvMSS != 0 {
-				t.Errorf("a limit is left: %v", r)
-			}
-		}
-		return errors.Join(err, routesErr)
+		return errors.Join(err, limits(false))
 	})
 }
 
