@@ -52,7 +52,7 @@ func (f *Fleet) startEngine(ctx context.Context, name string, in place.Place, no
 func engineLog(ctx context.Context, in place.Place) string {
 	ctx, cancel := context.WithTimeout(ctx, logLimit)
 	defer cancel()
-	out, err := place.Output(ctx, in, "sh", "-c", "cat /var/log/containerd.log /var/log/dockerd.log 2>/dev/null | tail -n 2")
+	out, err := place.Output(ctx, in, "sh", "-c", "tail -n 2 /var/log/dockerd.log 2>/dev/null || tail -n 2 /var/log/containerd.log")
 	if err != nil {
 		return "its log cannot be read: " + err.Error()
 	}

@@ -20,7 +20,7 @@ func (s slowEngine) Start(ctx context.Context, c place.Command) (place.Process, 
 	switch c.Args[0] {
 	case "/etc/unnest/engine":
 		c.Args = []string{"sleep", s.seconds}
-	case "tail":
+	case "sh":
 		c.Args = []string{"printf", `level=info\nlevel=error\n`}
 	}
 	return s.Local.Start(ctx, c)
