@@ -52,8 +52,8 @@ func newUpCmd(streams terminal.Streams) *cobra.Command {
 	flags.IntVar(&o.Slots, "slots", 32, "pods on each node at most; as many NICs can be plugged into it")
 	flags.IntVar(&o.Pool, "pool", 4, "`N` of the slots of each node have a NIC plugged in advance, for the next pods")
 	flags.Var(usage.Choice(&o.Network, cluster.BrFusion, cluster.Bridge), "network", "network of pods without a RuntimeClass")
-	flags.Var(usage.Choice(&o.SplitPods, "host", "network"), "split-pods", "split pods that have the annotation unnest.io/split over the nodes; the host or the network of the nodes connects them")
-	flags.Lookup("split-pods").NoOptDefVal = "host"
+	flags.Var(usage.Choice(&o.SplitPods, cluster.SpanHost, cluster.SpanNetwork), "split-pods", "split pods that have the annotation unnest.io/split over the nodes; the host or the network of the nodes connects them")
+	flags.Lookup("split-pods").NoOptDefVal = cluster.SpanHost
 	flags.Var(usage.Choice(&o.ProxyMode, "iptables", "nftables"), "proxy-mode", "how kube-proxy translates addresses of Services")
 	flags.Var(usage.Choice(&o.IPFamilies, cluster.IPv4, cluster.IPv6, cluster.DualStack), "ip-families", "families of the addresses of pods and Services")
 	flags.IntVar(&o.Port, "port", 0, "port of the API server on 127.0.0.1 (default a free one)")

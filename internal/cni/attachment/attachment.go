@@ -68,11 +68,32 @@ type Attachment struct {
 	log     io.Writer    // nil: none
 }
 
-// Add is the common part of ADD: it waits for its turn, locks the attachment, opens the pod's network
-// namespace, in which no link may have the given name, prepares the connection to the
-// host daemon, and calls f. If a link has the name, the pod has its NIC already, which
-// the rollback of this ADD would release.
+// Add is the common part of ADD for what the host daemon attaches: it calls f by InPod, with the connection to the daemon
+// prepared.
 func (k Kind) Add(ctx context.Context, c netconf.Base, args *skel.CmdArgs, name string, f func(*Attachment) error) error {
+	return k.InPod(ctx, c.Name, args, name, func(pod ns.NetNS) error {
+		d, err := hostclient.Dial(c.Server, c.Credentials)
+		if err != nil {
+			return err
+		}
+		defer d.Close()
+		protect(c)
+		a := &Attachment{CmdArgs: args, Pod: pod, Daemon: d, pending: k.pendingAt(c, d)}
+		if c.Log {
+			a.log = os.Stderr
+		}
+		if err := f(a); err != nil {
+			return err
+		}
+		renew(ctx, c, d)
+		return nil
+	})
+}
+
+// InPod is the common part of every ADD: it waits for its turn, locks the attachment, opens the pod's network
+// namespace, in which no link may have the given name, and calls f. If a link has the name, the pod has its
+// NIC already, which the rollback of this ADD would release. It remembers the runtime, unless f fails.
+func (k Kind) InPod(ctx context.Context, network string, args *skel.CmdArgs, name string, f func(pod ns.NetNS) error) error {
 	if strings.ContainsRune(name, '%') {
 		return types.NewError(types.ErrInvalidEnvironmentVariables, fmt.Sprintf("interface name %q: the kernel would replace %%; use another name", name), "")
 	}
@@ -83,42 +104,6 @@ func (k Kind) Add(ctx context.Context, c netconf.Base, args *skel.CmdArgs, name 
 		return err
 	}
 	defer done()
-	unlock, err := lock(ctx, args)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	pod, err := openPod(args.Netns)
-	if err != nil {
-		return err
-	}
-	defer pod.Close()
-	if err := podnic.CheckFree(pod, name); err != nil {
-		return fmt.Errorf("check interface %s in %s: %w", name, args.Netns, err)
-	}
-	d, err := hostclient.Dial(c.Server, c.Credentials)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	protect(c)
-	a := &Attachment{CmdArgs: args, Pod: pod, Daemon: d, pending: k.pendingAt(c, d)}
-	if c.Log {
-		a.log = os.Stderr
-	}
-	if err := k.remember(c.Name, args.ContainerID, args.IfName); err != nil {
-		return err
-	}
-	if err := f(a); err != nil {
-		return errors.Join(err, k.forget(args.ContainerID, args.IfName))
-	}
-	renew(ctx, c, d)
-	return nil
-}
-
-// InPod is Add without a host daemon: it calls f with the pod's network namespace, in which no link may have
-// the given name.
-func (k Kind) InPod(ctx context.Context, network string, args *skel.CmdArgs, name string, f func(pod ns.NetNS) error) error {
 	unlock, err := lock(ctx, args)
 	if err != nil {
 		return err

@@ -17,10 +17,7 @@ import (
 // TunnelPort is the UDP port of the tunnels: one that no other VXLAN has by default.
 const TunnelPort = 26677
 
-// MaxVNI is the largest number of a segment in a tunnel.
-const MaxVNI = 1<<24 - 1
-
-// Bytes before an IP packet in a tunnel: Ethernet, VXLAN, UDP, and the IP tunnelHeader of the node's packet.
+// Bytes before an IP packet in a tunnel: Ethernet, VXLAN, UDP, and the IP header of the node's packet.
 const (
 	tunnelHeader  = 14 + 8 + 8
 	tunnelHeader4 = 20
@@ -36,7 +33,7 @@ const (
 // the MAC of the peer's fraction. Nothing is encrypted: who can send with the address of a node can send as its
 // fraction, and who sees the nodes' packets reads them.
 type Tunnel struct {
-	VNI      uint32           // of the segment, from 1 to MaxVNI; no other segment of these nodes has it
+	VNI      uint32           // of the segment, from 1 to segment.MaxVNI; no other segment of these nodes has it
 	Fraction segment.Fraction // this one
 	Nodes    []netip.Addr     // address of each fraction's node, from fraction 1 on: all IPv4, or all IPv6
 }
@@ -44,8 +41,8 @@ type Tunnel struct {
 // Check returns an error that names what is wrong, and how it has to be.
 func (t Tunnel) Check() error {
 	switch {
-	case t.VNI < 1 || t.VNI > MaxVNI:
-		return fmt.Errorf("vni %d: want 1 to %d", t.VNI, MaxVNI)
+	case t.VNI < 1 || t.VNI > segment.MaxVNI:
+		return fmt.Errorf("vni %d: want 1 to %d", t.VNI, segment.MaxVNI)
 	case len(t.Nodes) < 2 || len(t.Nodes) > segment.MaxFractions:
 		return fmt.Errorf("nodes: %d addresses: want 2 to %d", len(t.Nodes), segment.MaxFractions)
 	case t.Fraction < 1 || int(t.Fraction) > len(t.Nodes):
@@ -98,7 +95,7 @@ func (t Tunnel) MTU() int {
 	if t.local().Is4() {
 		return 65535 - tunnelHeader - tunnelHeader4
 	}
-	return 65535 - tunnelHeader // the length of an IPv6 packet does not count its tunnelHeader
+	return 65535 - tunnelHeader // the length of an IPv6 packet does not count its header
 }
 
 // MakeTunnel makes the device under the name in the pod, with the MAC of the fraction, for Join. id names the packet
@@ -153,8 +150,8 @@ func (t Tunnel) pathMTU() (mtu int, err error) {
 	return mtu, nil
 }
 
-// addPeers gives the device its peers, and keeps segments of TCP from being sent in fragments: the sockets
-// of lo ask their other ends for such that fit into a packet between the nodes.
+// addPeers gives the device its peers, and limits the segments of TCP to what fits into one packet between the nodes. mtu is that
+// of the path, in bytes.
 func (t Tunnel) addPeers(name string, mtu int) error {
 	link, err := netlinksafe.LinkByName(name)
 	if err != nil {
@@ -175,8 +172,8 @@ func (t Tunnel) addPeers(name string, mtu int) error {
 // loMTU is what lo has without us.
 const loMTU = 65536
 
-// limitSegments has the pod's local addresses announce segments of TCP that fit into packets of mtu bytes; 0: any.
-// lo gets the MTU of the device: what is larger is sent in fragments, which do not leave the pod.
+// limitSegments sets the MSS that TCP announces for the pod's local addresses, so that a segment fits into a packet of mtu bytes.
+// 0: no limit. lo gets the MTU of the device, most: the kernel sends larger packets in fragments, which do not leave the pod.
 func limitSegments(mtu, most int) error {
 	if err := errors.Join(netlink.LinkSetMTU(lo, most), netlink.LinkSetUp(lo)); err != nil {
 		return fmt.Errorf("set MTU of lo: %w", err)

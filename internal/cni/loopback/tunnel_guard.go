@@ -28,10 +28,10 @@ const (
 	offSource = 8 + 8 + 6 // the source of the Ethernet frame
 )
 
-// guard accepts of the segment only what the peers send, each with the MAC of its fraction, and by the link on which the node
-// would answer: a pod of this node cannot send with a peer's address. It lets no other pod send to a segment of this node through
-// the node, whose address a bridge gives to its packets. It looks at whole packets, not at fragments, because it asks for the
-// state of the connection, for which the kernel assembles them. It is there before the device.
+// guard adds the packet filter of the segment. Call it before the device is made. The filter accepts only packets from a peer's
+// address with the MAC of the peer's fraction, on the link by which the node reaches that peer. So a pod of this node cannot send
+// with a peer's address. The filter drops what the node forwards to the segment: a bridge with masquerading would give it the
+// node's address. One rule loads the conntrack state, so the kernel reassembles fragments before the filter sees them.
 func guard(id string, t Tunnel) error {
 	conn, err := nftables.New()
 	if err != nil {

@@ -480,9 +480,9 @@ func TestTunnelCheck(t *testing.T) {
 		want string // a part of the error
 	}{
 		{Tunnel{1, 1, a("10.0.0.1", "10.0.0.2")}, ""},
-		{Tunnel{MaxVNI, 2, a("fd00::1", "fd00::2")}, ""},
+		{Tunnel{segment.MaxVNI, 2, a("fd00::1", "fd00::2")}, ""},
 		{Tunnel{0, 1, a("10.0.0.1", "10.0.0.2")}, "vni 0"},
-		{Tunnel{MaxVNI + 1, 1, a("10.0.0.1", "10.0.0.2")}, "vni 16777216"},
+		{Tunnel{segment.MaxVNI + 1, 1, a("10.0.0.1", "10.0.0.2")}, "vni 16777216"},
 		{Tunnel{1, 0, a("10.0.0.1", "10.0.0.2")}, "fraction 0"},
 		{Tunnel{1, 3, a("10.0.0.1", "10.0.0.2")}, "fraction 3"},
 		{Tunnel{1, 1, a("10.0.0.1")}, "nodes: 1 addresses"},

@@ -14,6 +14,9 @@ import (
 	"strings"
 )
 
+// MaxVNI is the largest number of a segment between any nodes: that of a VXLAN (RFC 7348, §5).
+const MaxVNI = 1<<24 - 1
+
 // MaxFractions is the largest number of fractions of a segment.
 const MaxFractions = 16
 

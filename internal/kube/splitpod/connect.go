@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"unnest/internal/hostapi/segment"
 )
 
 // network is what NetworkAnnotation has, for the plugin hostlo.
@@ -16,9 +18,6 @@ type network struct {
 	Fraction int      `json:"fraction"` // from 1 on
 	Nodes    []string `json:"nodes"`    // address of each fraction's node
 }
-
-// maxVNI is the largest number of a VXLAN.
-const maxVNI = 1<<24 - 1
 
 // networkOf returns what is noted in a fraction; VNI 0: nothing.
 func networkOf(p *corev1.Pod) (n network) {
@@ -71,9 +70,9 @@ func number(p *corev1.Pod, companions, pods []*corev1.Pod) uint32 {
 	}
 	h := fnv.New32a()
 	h.Write([]byte(p.UID))
-	vni := h.Sum32() & maxVNI
+	vni := h.Sum32() & segment.MaxVNI
 	for taken[vni] {
-		vni = (vni + 1) & maxVNI
+		vni = (vni + 1) & segment.MaxVNI
 	}
 	return vni
 }

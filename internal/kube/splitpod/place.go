@@ -78,7 +78,7 @@ const anyHost = "*"
 
 func byNetwork(p *corev1.Pod) bool { return p.Annotations[SpanAnnotation] == SpanNetwork }
 
-// hostOf returns the host that has been chosen for a fraction, or by a user for another pod; "" for none.
+// hostOf returns the host that is chosen for a pod, anyHost for a fraction without one, and "" for other pods.
 func hostOf(p *corev1.Pod) string {
 	if p.Spec.NodeSelector[HostLabel] == "" && p.Labels[PodLabel] != "" {
 		return anyHost

@@ -244,6 +244,6 @@ func methods(f stats.Family) []document.Method {
 		{Term: "agrees", Text: "Our interval excludes 1 on the paper's side: the order is the same, and not by chance. In size: it holds the paper's value, within its rounding. An equality agrees if the whole interval is within its margin (" + document.Percent(stats.DefaultMargin) + " where the paper names none); a claim about one configuration if the interval holds the paper's value."},
 		{Term: "disagrees", Text: "Our interval excludes 1 on the other side, or it holds 1 and excludes the paper's value; of an equality, all of it is outside of the margin."},
 		{Term: "not decided", Text: "The interval holds 1 and the paper's value, or there is none: fewer than " + strconv.Itoa(stats.MinRepetitions) + " blocks, or the run was too noisy to conclude."},
-		{Term: "what an interval covers", Text: "This run: its guests were booted once. Another run on the same machine differs by more."},
+		{Term: "what an interval covers", Text: "One run. Its guests were booted once, so another run on the same machine differs by more. With fresh: true in its experiment, the interval also covers another run."},
 	}
 }

@@ -42,7 +42,7 @@ type Options struct {
 	Slots     int   // NICs of pods on each node at the same time
 	Pool      int   // of these, plugged in advance
 	Network   string
-	SplitPods string // span of split pods, host or network: run their controller, and chain hostlo in the networks of pods; empty: neither
+	SplitPods string // span of split pods, SpanHost or SpanNetwork: run their controller, and chain hostlo in the networks of pods; empty: neither
 	ProxyMode string // kube-proxy's: iptables or nftables
 	// IPFamilies are those of pods and Services: IPv4, IPv6 or DualStack. Empty: IPv4.
 	IPFamilies string

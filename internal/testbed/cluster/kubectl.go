@@ -56,7 +56,7 @@ func (c *Cluster) awaitNode(ctx context.Context, n *fleet.Node) error {
 		return err
 	}
 	_, err := c.Kubectl(ctx, "wait", "--for=condition=Ready", "node/"+n.Name, limit)
-	if err == nil && c.options.SplitPods == spanHost {
+	if err == nil && c.options.SplitPods == SpanHost {
 		_, err = c.Kubectl(ctx, "label", "node", n.Name, hostLabel)
 	}
 	return err

@@ -50,16 +50,16 @@ func (c *Cluster) startSplitController(ctx context.Context) error {
 	return c.start(ctx, c.splitController(c.options.SplitPods))
 }
 
-// The spans of split pods.
+// The spans of split pods: what connects their fractions.
 const (
-	spanHost    = "host"
-	spanNetwork = "network"
+	SpanHost    = "host"
+	SpanNetwork = "network"
 )
 
 // hostlo is the plugin that gives the fractions of a split pod one localhost, for the chain of a network.
 func hostlo(span string) map[string]any {
 	plugin := map[string]any{"type": "hostlo", "capabilities": map[string]bool{"io.kubernetes.cri.pod-annotations": true}}
-	if span == spanNetwork {
+	if span == SpanNetwork {
 		plugin["span"] = span
 	} else {
 		plugin["server"], plugin["credentials"] = daemonAddress, "/etc/unnest"
