@@ -3,8 +3,6 @@ package report_test
 import (
 	"bytes"
 	"encoding/csv"
-	"encoding/json"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -12,10 +10,12 @@ import (
 
 	"golang.org/x/perf/benchfmt"
 
+	"unnest/docs/schemas"
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/score"
 	"unnest/internal/measure/stats"
 	"unnest/internal/report/advice"
+	"unnest/internal/report/claims"
 	"unnest/internal/report/comparison"
 	"unnest/internal/report/document"
 	"unnest/internal/report/means"
@@ -29,7 +29,7 @@ import (
 // here; a removed one needs a new version and an entry in docs/upgrading.md.
 type contract struct {
 	version int
-	keys    string // of the JSON
+	schema  string // of the JSON, the file in docs/schemas
 	columns string // of the CSV, the first ones
 }
 
@@ -38,7 +38,7 @@ const runColumns = "schema_version kind run suite case group size tool configura
 	"min p25 median p75 p90 p99 max p detectable needs family verdict equivalent " +
 	"level vcpus change per_vcpu change_per_vcpu welch_t welch_df welch_p source notes"
 
-var ofRuns = contract{2, "schema_version title run setting baselines series groups families estimates methods", runColumns}
+var ofRuns = contract{2, "report", runColumns}
 
 // contractDocuments is one document of each kind with its contract.
 func contractDocuments(t *testing.T) map[string]struct {
@@ -68,35 +68,40 @@ func contractDocuments(t *testing.T) map[string]struct {
 		"levels":  {buildNested(), ofRuns},
 		"suite":   {buildSuite(), ofRuns},
 		"compare": {comparison.Build(provenance.Source{Dir: "a", Run: run, Samples: samples}, provenance.Source{Dir: "b", Run: later, Samples: laterSamples}, true, nil), ofRuns},
-		"summary": {means, contract{1, "schema_version a b t df p df_truncated p_truncated delta_percent minimum_detectable minimum_detectable_percent",
+		"summary": {means, contract{1, "summary",
 			"mean_a standard_error_a n_a mean_b standard_error_b n_b t df p df_truncated p_truncated delta_percent minimum_detectable minimum_detectable_percent"}},
-		"score": {scores.Build(scored), contract{1, "schema_version suites", "suite case order unit configuration quantity value"}},
-		"advise": {advice.Build(provenance.Source{Run: run, Samples: samples}, nil), contract{1, "schema_version run experiment tests found confidence choices measure",
+		"score": {scores.Build(scored), contract{1, "score", "suite case order unit configuration quantity value"}},
+		"advise": {advice.Build(provenance.Source{Run: run, Samples: samples}, nil), contract{1, "advise",
 			"subject advice from to suite metric order cases n ratio low high confidence p verdict needs command"}},
-		"plan": {plans.Plan(threeUsers()), contract{1, "schema_version users users_saving pods containers cost savings per_user settings traces",
+		"plan": {plans.Plan(threeUsers()), contract{1, "plan",
 			"user pods containers pods_left_out pods_split_hostlo pods_split_best kubernetes resize hostlo spread whole best bound"}},
-		"frontier": {plans.Frontier(choices()), contract{1, "schema_version users pods containers total per_user settings", "user pods containers pods_left_out cost cut pods_split"}},
-		"replay":   {plans.Replay(comingAndGoing()), contract{1, "schema_version users stays containers plans per_user settings", "user stays containers plan cost vms_bought containers_migrated"}},
+		"frontier": {plans.Frontier(choices()), contract{1, "links", "user pods containers pods_left_out cost cut pods_split"}},
+		"combined": {comparison.Combine(severalRuns(0.9, 1, 1.1), nil), contract{1, "combined", "schema_version case configuration baseline metric order runs ratio low high"}},
+		"papers":   {claims.Build(nil), contract{1, "papers", "schema_version id paper section claim printed published ours low high confidence n answer"}},
+		"replay":   {plans.Replay(comingAndGoing()), contract{1, "replay", "user stays containers plan cost vms_bought containers_migrated"}},
 	}
 }
 
+// What each schema is of, and the keys of reports that hold the text of a page.
+var (
+	schemaTitles = map[string]string{
+		"report": "unnest report and unnest compare", "combined": "unnest report of several runs", "summary": "unnest compare --summary",
+		"score": "unnest score", "advise": "unnest advise", "papers": "unnest papers", "plan": "unnest plan", "links": "unnest plan --links",
+		"replay": "unnest plan --replay",
+	}
+	pageText = map[string][]string{"report": {"groups", "paths", "provenance", "headlines", "figures", "warnings", "doubts", "failures", "methods"}}
+)
+
+// The JSON of each document follows its schema in docs/schemas.
 func TestJSONContract(t *testing.T) {
 	for name, doc := range contractDocuments(t) {
 		var out bytes.Buffer
 		if err := render.JSON(&out, doc.Document); err != nil {
 			t.Fatal(err)
 		}
-		var got map[string]any
-		if err := json.Unmarshal(out.Bytes(), &got); err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		for key := range strings.FieldsSeq(doc.keys) {
-			if _, has := got[key]; !has {
-				t.Errorf("%s: no key %q, only %v", name, key, slices.Sorted(maps.Keys(got)))
-			}
-		}
-		if got["schema_version"] != float64(doc.version) {
-			t.Errorf("%s: schema_version %v, want %d", name, got["schema_version"], doc.version)
+		o := schemas.Output{Name: doc.schema, Title: schemaTitles[doc.schema], Version: doc.version, Value: doc.Data, Text: pageText[doc.schema]}
+		if err := o.Test("../..", *update, out.Bytes()); err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
 		if rest, ok := strings.CutPrefix(out.String(), "{\n  \"schema_version\": "); !ok {
 			t.Errorf("%s does not begin with its version: %.40s", name, rest)

@@ -2,14 +2,18 @@ package conformance_test
 
 import (
 	"bytes"
+	"flag"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"unnest/docs/schemas"
 	"unnest/internal/check/cni"
 	"unnest/internal/cli/conformance"
 )
+
+var update = flag.Bool("update", false, "rewrite the schema of the JSON")
 
 // list writes a network configuration list with a plugin that supports only 1.0.0 and
 // fails all other commands. It returns the directory.
@@ -87,6 +91,12 @@ func TestPluginThatFails(t *testing.T) {
 				t.Errorf("%q: %q is not in\n%s", args, w, stdout)
 			}
 		}
+	}
+	stdout, _, _ := run("--json", "--cni-path", dir, filepath.Join(dir, "n.conflist"))
+	outcomes, _, _ := strings.Cut(stdout, `{"summary"`)
+	o := schemas.Output{Name: "conformance", Title: "unnest-conformance --json: each line but the last", Value: conformance.Line{}}
+	if err := o.Test("../../..", *update, []byte(outcomes)); err != nil {
+		t.Error(err)
 	}
 	stdout, _, exit := run("churn", "--cni-path", dir, "--pods", "1", "--retry", "100ms", filepath.Join(dir, "n.conflist"))
 	if exit != 1 || !strings.Contains(stdout, `"adds":0`) || !strings.Contains(stdout, "no pods today") || strings.Count(stdout, "\n") != 1 {

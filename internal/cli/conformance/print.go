@@ -9,8 +9,8 @@ import (
 	"unnest/internal/cli/console"
 )
 
-// line is an outcome as JSON.
-type line struct {
+// Line is an outcome as JSON.
+type Line struct {
 	Check    string        `json:"check"`
 	Version  string        `json:"version,omitempty"`
 	Section  string        `json:"section"`
@@ -36,14 +36,14 @@ type printer struct {
 }
 
 func (p *printer) outcome(o cni.Outcome) {
-	l := line{Check: o.Check, Version: o.Version, Section: o.Section, Level: o.Level,
+	l := Line{Check: o.Check, Version: o.Version, Section: o.Section, Level: o.Level,
 		Verdict: o.Verdict(), Error: check.OneLine(o.Err), Reason: o.NotApplicable, Duration: o.Duration}
 	p.count[l.Verdict]++
 	p.Line(l, "%-5s %-5s %-26s %6.2fs  %s", l.Verdict, l.Version, l.Check, l.Duration.Seconds(), remark(l))
 }
 
 // remark is the reason, the error, or the section of the specification.
-func remark(l line) string {
+func remark(l Line) string {
 	switch {
 	case l.Reason != "":
 		return l.Reason

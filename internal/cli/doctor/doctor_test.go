@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"unnest/docs/schemas"
 	"unnest/internal/cli/terminal"
 	"unnest/internal/netdev/share"
 	"unnest/internal/testbed/doctor"
@@ -108,6 +109,10 @@ func TestRunJSON(t *testing.T) {
 	opts := Options{Streams: terminal.Streams{Out: &out, Colour: true}, Probes: poor(), JSON: true}
 	if err := run(t.Context(), opts); err == nil {
 		t.Error("poor machine: got no error")
+	}
+	o := schemas.Output{Name: "doctor", Title: "unnest doctor --json", Value: []doctor.Check{}}
+	if err := o.Test("../../..", *update, out.Bytes()); err != nil {
+		t.Error(err)
 	}
 	var got []map[string]any
 	if err := json.Unmarshal(out.Bytes(), &got); err != nil {

@@ -3,13 +3,17 @@ package localhost_test
 import (
 	"bytes"
 	"encoding/json"
+	"flag"
 	"os"
 	"strings"
 	"testing"
 
+	"unnest/docs/schemas"
 	"unnest/internal/check/localhost"
 	cli "unnest/internal/cli/localhost"
 )
+
+var update = flag.Bool("update", false, "rewrite the schema of the JSON")
 
 // TestMain acts as an agent if the test binary is called as one.
 func TestMain(m *testing.M) {
@@ -130,9 +134,13 @@ func TestFailure(t *testing.T) {
 		t.Errorf("exit %d, stdout %s", exit, stdout)
 	}
 	stdout, _, _ = run(append(args, "--json")...)
-	var line struct{ Case, Verdict, Error string }
 	first, _, _ := strings.Cut(stdout, "\n")
-	if err := json.Unmarshal([]byte(first), &line); err != nil || line.Verdict != "FAIL" || !strings.Contains(line.Error, "fraction 2: ") {
-		t.Errorf("got %+v, %v of %s", line, err, stdout)
+	o := schemas.Output{Name: "localhost", Title: "unnest-localhost check --json: each line but the last", Value: cli.Line{}}
+	if err := o.Test("../../..", *update, []byte(first)); err != nil {
+		t.Error(err)
+	}
+	var got cli.Line
+	if err := json.Unmarshal([]byte(first), &got); err != nil || got.Verdict != localhost.Fail || !strings.Contains(got.Error, "fraction 2: ") {
+		t.Errorf("got %+v, %v of %s", got, err, stdout)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"unnest/internal/cli/console"
 )
 
-// line is an outcome as JSON.
-type line struct {
+// Line is an outcome as JSON.
+type Line struct {
 	Case     string            `json:"case"`
 	Verdict  localhost.Verdict `json:"verdict"`
 	Error    string            `json:"error,omitempty"`
@@ -31,7 +31,7 @@ type printer struct {
 }
 
 func (p *printer) outcome(o localhost.Outcome) {
-	l := line{Case: o.Case, Verdict: o.Verdict(), Error: check.OneLine(o.Err), NotThere: o.NotThere, Duration: o.Duration}
+	l := Line{Case: o.Case, Verdict: o.Verdict(), Error: check.OneLine(o.Err), NotThere: o.NotThere, Duration: o.Duration}
 	p.count[l.Verdict]++
 	remark := l.Error + l.NotThere
 	if remark != "" {

@@ -34,13 +34,18 @@ type caseJSON struct {
 	Scores      map[string]float64 `json:"scores"`
 }
 
+// suitesData is what JSON prints of scores.
+type suitesData struct {
+	Suites map[string]suiteJSON `json:"suites"` // by name
+}
+
 // suitesJSON are suites by name.
-func suitesJSON(suites []score.Suite) any {
+func suitesJSON(suites []score.Suite) suitesData {
 	byName := map[string]suiteJSON{}
 	for _, s := range suites {
 		byName[s.Name] = newSuiteJSON(s)
 	}
-	return map[string]any{"suites": byName}
+	return suitesData{byName}
 }
 
 func newSuiteJSON(s score.Suite) suiteJSON {
