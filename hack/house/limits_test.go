@@ -1,6 +1,7 @@
 package house
 
 import (
+	"bytes"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -102,7 +103,7 @@ func TestPlanFlags(t *testing.T) {
 	if _, err := output("env", "CGO_ENABLED=0", "go", "build", "-trimpath", "-buildvcs=false", "-o", unnest, "./cmd/unnest"); err != nil {
 		t.Fatal(err)
 	}
-	help := must(output(unnest, "plan", "--help"))(t)
+	help, _, _ := bytes.Cut(must(output(unnest, "plan", "--help"))(t), []byte("\nGlobal Flags:"))
 	flags := regexp.MustCompile(`(?m)^ +(-\w, )?--[a-z0-9-]+`).FindAllString(string(help), -1)
 	flags = slices.DeleteFunc(flags, func(f string) bool { return strings.HasSuffix(f, "--help") })
 	if len(flags) == 0 {

@@ -36,6 +36,12 @@ func newRootCmd(streams terminal.Streams) *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
+	progress := &terminal.Gate{Writer: streams.Err}
+	streams.Err = progress
+	var quiet bool
+	root.PersistentFlags().BoolVarP(&quiet, "quiet", "q", false, "print results and errors only; services still log")
+	root.PersistentFlags().Bool("no-color", false, "print without colours, as with NO_COLOR=1") // see System
+	root.PersistentPreRun = func(*cobra.Command, []string) { progress.Shut = quiet }
 	root.AddCommand(version.NewCmd(streams))
 	for _, g := range []struct {
 		title    string

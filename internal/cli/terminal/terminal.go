@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"syscall"
 
 	"golang.org/x/term"
@@ -21,14 +22,27 @@ type Streams struct {
 	Colour   bool      // Out is a terminal, and colours are enabled
 }
 
-// System returns the streams of this process. NO_COLOR (https://no-color.org) and a TERM of
-// dumb disable colours.
+// Gate is a writer that drops what is written while it is shut.
+type Gate struct {
+	io.Writer
+	Shut bool
+}
+
+func (g *Gate) Write(p []byte) (int, error) {
+	if g.Shut {
+		return len(p), nil
+	}
+	return g.Writer.Write(p)
+}
+
+// System returns the streams of this process. NO_COLOR (https://no-color.org), a TERM of dumb and the argument
+// --no-color disable colours.
 func System() Streams {
 	s := Streams{
 		In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
 		OutWidth: width(os.Stdout), ErrWidth: width(os.Stderr),
 	}
-	s.Colour = s.IsTTY() && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	s.Colour = s.IsTTY() && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && !slices.Contains(os.Args, "--no-color")
 	return s
 }
 
@@ -39,9 +53,12 @@ func (s Streams) Watched(closed func()) Streams {
 	return s
 }
 
-// Unwatched returns the streams without the calls of Watched, for services: a lost log does
-// not end them.
+// Unwatched returns the streams without the calls of Watched and without a gate, for services: a lost log does
+// not end them, and --quiet does not shut it.
 func (s Streams) Unwatched() Streams {
+	if g, ok := s.Err.(*Gate); ok {
+		s.Err = g.Writer
+	}
 	for _, w := range []*io.Writer{&s.Out, &s.Err} {
 		if watched, ok := (*w).(watched); ok {
 			*w = watched.Writer

@@ -32,20 +32,22 @@ func TestWidth(t *testing.T) {
 
 func TestSystemColour(t *testing.T) {
 	tests := []struct {
-		name, noColour, term string
-		terminal, want       bool
+		name, noColour, term, arg string
+		terminal, want            bool
 	}{
-		{"terminal", "", "xterm", true, true},
-		{"NO_COLOR", "1", "xterm", true, false},
-		{"dumb terminal", "", "dumb", true, false},
-		{"file", "", "xterm", false, false},
+		{"terminal", "", "xterm", "report", true, true},
+		{"NO_COLOR", "1", "xterm", "report", true, false},
+		{"dumb terminal", "", "dumb", "report", true, false},
+		{"--no-color", "", "xterm", "--no-color", true, false},
+		{"file", "", "xterm", "report", false, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Setenv("NO_COLOR", tt.noColour)
 			t.Setenv("TERM", tt.term)
-			stdout := os.Stdout
-			t.Cleanup(func() { os.Stdout = stdout })
+			stdout, args := os.Stdout, os.Args
+			t.Cleanup(func() { os.Stdout, os.Args = stdout, args })
+			os.Args = []string{"unnest", tt.arg}
 			if os.Stdout = openFile(t, filepath.Join(t.TempDir(), "out"), os.O_CREATE|os.O_WRONLY); tt.terminal {
 				os.Stdout = openTerminal(t)
 			}
