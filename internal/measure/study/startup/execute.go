@@ -28,46 +28,56 @@ func (s *Study) Execute(ctx context.Context, e experiment.Execution) (experiment
 	m := s.Of(e.Configuration).Servers()
 	ctx, done := machine.WhileAlive(ctx, m)
 	defer done()
-	run := s.startContainer
+	var values []workload.Value
+	var err error
 	if e.Case.Probe == experiment.Add {
-		run = runPlugin
+		values, err = runPlugin(ctx, m.Place, e.Configuration.Network)
+	} else {
+		values, err = s.startContainer(ctx, m, e.Configuration.Network)
 	}
-	values, err := run(ctx, m.Place, e.Configuration.Network)
 	if err != nil {
 		return experiment.Outcome{}, m.Explain(err)
 	}
 	return experiment.Outcome{Values: values, Boot: m.Boot}, nil
 }
 
-// startContainer starts a container and waits for its message.
-func (s *Study) startContainer(ctx context.Context, in place.Place, n stack.Network) (_ []workload.Value, err error) {
-	name := newName()
-	args := append([]string{machine.Nerdctl, "--cni-path", timedPlugins, "run", "--detach", "--name", name}, machine.NetworkArgs(n, startPorts)...)
+// startContainer starts a container and waits for its message. Docker has no plugins to time.
+func (s *Study) startContainer(ctx context.Context, m *machine.Machine, n stack.Network) (_ []workload.Value, err error) {
+	c := place.Container{Place: m.Place, Engine: m.Engine(), Name: newName()}
+	args := []string{c.Engine}
+	if c.Engine == machine.Nerdctl {
+		args = append(args, "--cni-path", timedPlugins)
+	}
+	args = append(append(args, "run", "--detach", "--name", c.Name), machine.NetworkArgs(n, startPorts)...)
 	args = append(args, image.ContainerImage,
-		"/bin/busybox", "nc", lab.TenantGateway, strconv.Itoa(inboxPort), "-e", "/bin/busybox", "echo", name)
+		"/bin/busybox", "nc", lab.TenantGateway, strconv.Itoa(inboxPort), "-e", "/bin/busybox", "echo", c.Name)
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, removeContainer(context.WithoutCancel(ctx), in, name))
+			err = errors.Join(err, removeContainer(context.WithoutCancel(ctx), c))
 		}
 	}()
 	var id bytes.Buffer
 	ordered := time.Now()
-	process, err := in.Start(ctx, place.Command{Args: args, Stdout: &id})
+	process, err := c.Place.Start(ctx, place.Command{Args: args, Stdout: &id})
 	if err != nil {
 		return nil, err
 	}
 	if err := process.Wait(); err != nil {
 		return nil, err
 	}
-	arrived, err := s.inbox.await(ctx, name)
+	arrived, err := s.inbox.await(ctx, c.Name)
 	if err != nil {
-		return nil, silentContainer(ctx, place.Container{Place: in, Engine: machine.Nerdctl, Name: name}, err)
+		return nil, silentContainer(ctx, c, err)
 	}
-	if err := removeContainer(ctx, in, name); err != nil {
+	if err := removeContainer(ctx, c); err != nil {
 		return nil, err
 	}
-	times, err := pluginTimes(ctx, in, strings.TrimSpace(id.String()))
-	return append(times, workload.Value{Metric: "start", Value: arrived.Sub(ordered).Seconds()}), err
+	values := []workload.Value{{Metric: "start", Value: arrived.Sub(ordered).Seconds()}}
+	if c.Engine != machine.Nerdctl {
+		return values, nil
+	}
+	times, err := pluginTimes(ctx, m.Place, strings.TrimSpace(id.String()))
+	return append(times, values...), err
 }
 
 // silentContainer adds to err that a container, from which no message came, has ended.
@@ -87,12 +97,12 @@ func newName() string { return "start-" + strings.ToLower(rand.Text()[:12]) }
 const removeLimit = 30 * time.Second
 
 // removeContainer removes a container, if it exists.
-func removeContainer(ctx context.Context, in place.Place, name string) error {
+func removeContainer(ctx context.Context, c place.Container) error {
 	ctx, cancel := context.WithTimeout(ctx, removeLimit)
 	defer cancel()
-	err := place.Run(ctx, in, machine.Nerdctl, "rm", "--force", name)
+	err := place.Run(ctx, c.Place, c.Engine, "rm", "--force", c.Name)
 	var exit *place.ExitError
-	if errors.As(err, &exit) && strings.Contains(exit.Stderr, "no such container") {
+	if errors.As(err, &exit) && strings.Contains(strings.ToLower(exit.Stderr), "no such container") {
 		return nil
 	}
 	return err

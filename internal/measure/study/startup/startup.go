@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
+	"unnest/internal/measure/experiment"
 	"unnest/internal/measure/machines"
 	"unnest/internal/measure/machines/guestimage"
 	"unnest/internal/measure/stack"
@@ -31,9 +33,12 @@ type Study struct {
 
 // Check returns an error unless the study can measure the configuration.
 func (s *Study) Check(c stack.Configuration) error {
-	switch {
-	case c.Stack.String() != "vm/containerd" || c.Architecture() != stack.X8664:
-		return errors.New("containers are started in guests only: use stack vm/containerd and arch " + string(stack.X8664))
+	isAdd := func(c experiment.Case) bool { return c.Probe == experiment.Add }
+	switch stacks := []string{"vm/containerd", "vm/docker"}; {
+	case !slices.Contains(stacks, c.Stack.String()) || c.Architecture() != stack.X8664:
+		return errors.New("containers are started in guests only: use stack vm/containerd or vm/docker and arch " + string(stack.X8664))
+	case c.Stack.String() == stacks[1] && slices.ContainsFunc(s.Spec.Cases, isAdd):
+		return errors.New("Docker calls no CNI plugin: leave out cases with probe " + string(experiment.Add))
 	case c.Network != stack.NAT && !c.Network.Reached():
 		return errors.New("want network nat, brfusion, brfusion-cold or brfusion-trunk")
 	}
@@ -65,9 +70,12 @@ const timedPlugins = "/run/unnest/timed"
 // pluginConfig is the guest's file with the plugin's configuration for a network.
 func pluginConfig(n stack.Network) string { return "/run/unnest/plugin-" + string(n) + ".json" }
 
-// Start makes the links to the timer, and the configuration of the plugin alone.
+// Start makes the links to the timer, and the configuration of the plugin alone; for Docker, its network.
 func (s *Study) Start(ctx context.Context, c stack.Configuration) error {
 	m := s.Of(c).Servers()
+	if m.Runs == stack.Docker {
+		return s.Of(c).MakeNetworks(ctx, c, "")
+	}
 	return m.Explain(s.timePlugins(ctx, m.Place, c.Network))
 }
 

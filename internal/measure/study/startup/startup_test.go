@@ -14,6 +14,7 @@ import (
 
 	"unnest/internal/measure/benchtest"
 	"unnest/internal/measure/experiment"
+	"unnest/internal/measure/machines"
 	"unnest/internal/measure/machines/machine"
 	"unnest/internal/measure/stack"
 	"unnest/internal/measure/workload"
@@ -32,6 +33,15 @@ func TestStartupStudy(t *testing.T) {
 			}
 		}
 		benchtest.MetricNames(t, c.Case)
+	}
+}
+
+// Docker's containers can be started, but have no plugin to run alone.
+func TestDocker(t *testing.T) {
+	benchtest.CheckStudy(t, benchtest.Open(t, "startup-docker"))
+	s := &Study{Set: &machines.Set{Spec: benchtest.Open(t, "startup")}}
+	if err := s.Check(stack.Configuration{Stack: stack.Stack{stack.VM, stack.Docker}, Network: stack.NAT}); err == nil || !strings.Contains(err.Error(), "probe add") {
+		t.Errorf("got %v", err)
 	}
 }
 
