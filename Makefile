@@ -168,6 +168,12 @@ bench-plan: go ## measure how fast traces are read and planned, and how good the
 test-plan-scheduler: go ## judge the plans of 10,000 random clusters, and of up to 500 nodes, by kube-scheduler's plugins (an hour)
 	CGO_ENABLED=0 go test -C tools/scheduler -trimpath -count=1 -timeout 12h -v . -rapid.nofailfile -rapid.checks 10000 -nodes 500
 
+RUNS_OF_PAPERS ?= runs/papers
+
+.PHONY: reproduce
+reproduce: test-deps build # measures what the claims of the papers need, into RUNS_OF_PAPERS, and goes on where it was stopped (root, 7 hours)
+	bin/unnest papers --run $(RUNS_OF_PAPERS)
+
 .PHONY: publish
 publish: build ## keep the samples of RUN in docs/results/runs/NAME and write docs/results/NAME.md; without both, write all such pages again
 	@hack/publish $(NAME) $(RUN)

@@ -3,7 +3,9 @@ package papers
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -21,6 +23,7 @@ import (
 type Options struct {
 	Streams terminal.Streams
 	Dirs    []string // run directories that replace published runs
+	Run     string   // directory of runs that are measured; empty: none
 	Output  document.Output
 }
 
@@ -38,28 +41,46 @@ says, what was measured here with its interval, whether they agree, and the
 command that measures it again.
 
 The runs are those that are published with this program. A run of yours in DIR
-replaces the published run of its experiment.`,
+replaces the published run of its experiment.
+
+With --run, unnest bench measures the experiments that the claims need, each into
+a directory below DIR, that with the most claims for its time first: 7 hours in
+all. Ctrl-C stops it, and the same command goes on.`,
 		Example: `  unnest papers
   unnest papers -o papers.html
-  unnest papers runs/20260314-092653-brfusion runs/20260314-113012-hostlo`,
+  unnest papers runs/20260314-092653-brfusion runs/20260314-113012-hostlo
+  unnest papers --run runs/papers`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			opts.Dirs = args
 			return runF(cmd.Context(), opts)
 		},
 	}
+	cmd.Flags().StringVar(&opts.Run, "run", "", "measure what has no complete run below `DIR`, and test the claims against the runs there")
 	opts.Output.AddFlags(cmd)
 	cmd.ValidArgsFunction = document.CompleteRuns
 	opts.Output.AddJSONFlag(cmd, "the same as --format json")
 	return cmd
 }
 
-func run(_ context.Context, opts Options) error {
+func run(ctx context.Context, opts Options) error {
 	if err := opts.Output.Check(); err != nil {
 		return err
 	}
 	runs, err := published()
 	if err != nil {
 		return err
+	}
+	var failed error
+	if opts.Run != "" {
+		program, err := os.Executable()
+		if err != nil {
+			return err
+		}
+		all := studies(runs)
+		if failed = measure(ctx, opts, program, all); ctx.Err() != nil {
+			return failed
+		}
+		opts.Dirs = append(opts.Dirs, complete(opts.Run, all)...)
 	}
 	for _, dir := range opts.Dirs {
 		input, _, err := document.Load(dir)
@@ -76,7 +97,7 @@ func run(_ context.Context, opts Options) error {
 			return fmt.Errorf("read run %s: no claim is about experiment %s", dir, input.Run.Experiment)
 		}
 	}
-	return opts.Output.Print(opts.Streams, claims.Build(runs))
+	return errors.Join(opts.Output.Print(opts.Streams, claims.Build(runs)), failed)
 }
 
 // published returns the published runs that the claims need.
