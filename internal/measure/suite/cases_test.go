@@ -18,6 +18,18 @@ import (
 	"unnest/internal/measure/workload"
 )
 
+const (
+	mib = int64(1) << 20
+	gib = int64(1) << 30
+)
+
+func cpu() []Case       { return casesOf("cpu", "processor") }
+func multicore() []Case { return casesOf("multicore", "processor") }
+func java() []Case      { return casesOf("java", "java") }
+func disk() []Case      { return casesOf("disk", "disk") }
+func memory() []Case    { return casesOf("memory", "memory") }
+func sysbench() []Case  { return casesOf("sysbench", "sysbench") }
+
 // machines are the smallest supported machine and a larger one.
 var machines = []Resources{{VCPUs: 1, Memory: 512 * mib}, {VCPUs: 4, Memory: 4 * gib}}
 

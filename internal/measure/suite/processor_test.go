@@ -96,11 +96,14 @@ func TestElapsedKeepsTheScriptsFailure(t *testing.T) {
 	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
 		t.Skip("UNNEST_PRIVILEGED=1 runs bash")
 	}
-	out := string(bash(t, t.TempDir(), timed("echo first; echo seconds 9.999 >&2")))
+	shell := func(text string) string {
+		return script(func(Resources) int { return 1 }, timed(text))(Quick, machines[0])
+	}
+	out := string(bash(t, t.TempDir(), shell("echo first; echo seconds 9.999 >&2")))
 	if first, last, _ := strings.Cut(out, "\n"); first != "first" || !strings.HasPrefix(last, "seconds 0.0") || strings.Contains(last, "9.999") {
 		t.Errorf("timed script printed %q", out)
 	}
-	if _, err := execBash(t, t.TempDir(), timed("false\necho still here")); err == nil {
+	if _, err := execBash(t, t.TempDir(), shell("false\necho still here")); err == nil {
 		t.Error("a script that fails ends well when it is timed")
 	}
 }

@@ -18,17 +18,6 @@ type reader = func(output []byte) ([]workload.Value, error)
 // seconds is the metric of a case that is timed.
 var seconds = result.Metric{Name: "seconds", Unit: "s", Order: result.LIB}
 
-// rate returns a metric whose higher values are better.
-func rate(name, unit string) result.Metric {
-	return result.Metric{Name: name, Unit: unit, Order: result.HIB}
-}
-
-// oneRate is the only metric of a case that measures throughput.
-func oneRate(unit string) []result.Metric { return []result.Metric{rate("throughput", unit)} }
-
-// megabyte converts bytes to MB, the unit of the paper's tools.
-const megabyte = 1e-6
-
 // readElapsed reads the seconds of a timed script.
 var readElapsed = numbers(elapsedField)
 

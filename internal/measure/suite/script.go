@@ -2,7 +2,6 @@ package suite
 
 import (
 	"embed"
-	"fmt"
 	"strings"
 	"text/template"
 )
@@ -16,57 +15,63 @@ type Script func(Profile, Resources) string
 //go:embed scripts
 var files embed.FS
 
-var library = template.Must(template.New("script").ParseFS(files, "scripts/*"))
+var library = template.Must(template.New("script").Funcs(functions).ParseFS(files, "scripts/*"))
 
-// variables are what the template of a script may use: {{.Threads}}, {{.VCPUs}},
-// {{.Memory}}, and {{.Pick quick paper}}.
+// variables are what the template of a script may use: {{.Threads}}, {{.VCPUs}}, {{.Memory}}, {{.Quick}} and
+// {{.Pick quick paper}}, and in scripts/parts.sh {{.Arg}}.
 type variables struct {
-	Resources
-	Threads int
-	profile Profile
+	VCPUs, Memory int
+	Threads       int
+	Quick         bool
+	Arg           any
 }
 
 // Pick returns what the profile asks for.
-func (v variables) Pick(quick, paper any) any { return pick(v.profile, quick, paper) }
-
-// script returns the Script of a template. Its threads are as many as the machine has
-// virtual processors.
-func script(text string) Script {
-	return threaded(func(r Resources) int { return r.VCPUs }, text)
+func (v variables) Pick(quick, paper any) any {
+	if v.Quick {
+		return quick
+	}
+	return paper
 }
 
-// threaded is script with another number of threads.
-func threaded(threads func(Resources) int, text string) Script {
+// With returns the variables for a part that has an argument.
+func (v variables) With(arg any) variables {
+	v.Arg = arg
+	return v
+}
+
+// functions are those of templates.
+var functions = template.FuncMap{
+	"div":        func(a, b int) int { return a / b },
+	"mul":        func(a, b int) int { return a * b },
+	"min":        func(a, b int) int { return min(a, b) },
+	"max":        func(a, b int) int { return max(a, b) },
+	"powerOfTwo": powerOfTwo,
+}
+
+// powerOfTwo returns the largest power of two that is not over n, or 1 KiB, the
+// smallest useful block.
+func powerOfTwo(n int) int {
+	block := 1 << 10
+	for block*2 <= n {
+		block *= 2
+	}
+	return block
+}
+
+// script returns the Script of a template, with so many threads.
+func script(threads func(Resources) int, text string) Script {
 	t := template.Must(template.Must(library.Clone()).Parse(text))
 	return func(p Profile, r Resources) string {
 		var b strings.Builder
-		if err := t.Execute(&b, variables{r, threads(r), p}); err != nil {
+		if err := t.Execute(&b, variables{VCPUs: r.VCPUs, Memory: int(r.Memory), Threads: threads(r), Quick: p != Paper}); err != nil {
 			panic(err) // the text is constant
 		}
 		return b.String()
 	}
 }
 
-// timed returns a script that runs text and prints, in its last line, the wall time
+// timed returns the template of a script that runs text and prints, in its last line, the wall time
 // that text took, for readElapsed. If text fails, the script fails and prints no time.
 // The standard error of text is unchanged.
-func timed(text string) string {
-	return "TIMEFORMAT='seconds %3R'\n{ time {\n" + text + "\n} 2>&9; } 9>&2 2>&1\n"
-}
-
-// scratch returns a script that runs body with an empty directory "scratch" in
-// the working directory, and removes it however body ends.
-func scratch(body string) string {
-	return "rm -rf scratch\ntrap 'rm -rf scratch' EXIT\nmkdir scratch\n" + body
-}
-
-// input returns a script that runs a command with a file of scripts/ as its input.
-func input(command, file string) string {
-	return command + " <<'END'\n{{template \"" + file + "\"}}END\n"
-}
-
-// words returns a script that makes the file text of so many bytes: 5000 words, the
-// first ones frequent, so that the text compresses. It is the same on every machine.
-func words(quick, paper int64) string {
-	return input(fmt.Sprintf("perl - {{.Pick %d %d}} >text", quick, paper), "words.pl")
-}
+func timed(text string) string { return `{{template "time"}}` + text + `{{template "timed"}}` }

@@ -81,14 +81,12 @@ var ServerStart = result.Metric{Name: "server_start", Unit: "s", Order: result.L
 type File = workload.File
 
 // All returns the cases of every suite, suite by suite, in the order of the paper.
-func All() []Case {
-	return slices.Concat(cpu(), multicore(), memory(), java(), disk(), application(), sysbench())
-}
+func All() []Case { return slices.Clone(all()) }
 
 // Suites names the suites, in the order of All.
 func Suites() []string {
 	var names []string
-	for _, c := range All() {
+	for _, c := range all() {
 		if !slices.Contains(names, c.Suite) {
 			names = append(names, c.Suite)
 		}
@@ -99,7 +97,7 @@ func Suites() []string {
 // Of returns the cases of a suite, or an error that lists the suites.
 func Of(name string) ([]Case, error) {
 	var cases []Case
-	for _, c := range All() {
+	for _, c := range all() {
 		if c.Suite == name {
 			cases = append(cases, c)
 		}
@@ -112,7 +110,7 @@ func Of(name string) ([]Case, error) {
 
 // Lookup returns the case called name, or an error.
 func Lookup(name string) (Case, error) {
-	for _, c := range All() {
+	for _, c := range all() {
 		if c.Name == name {
 			return c, nil
 		}
@@ -126,9 +124,4 @@ func pick[T any](p Profile, quick, paper T) T {
 		return paper
 	}
 	return quick
-}
-
-// wall returns a Case.Wall of two durations.
-func wall(quick, paper time.Duration) func(Profile) time.Duration {
-	return func(p Profile) time.Duration { return pick(p, quick, paper) }
 }

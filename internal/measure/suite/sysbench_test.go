@@ -34,7 +34,7 @@ func TestSysbenchSizes(t *testing.T) {
 }
 
 func TestPowerOfTwo(t *testing.T) {
-	for n, want := range map[int64]int64{0: 1 << 10, 1023: 1 << 10, 2048: 2048, 4095: 2048, 4000 << 20: 2 << 30, 4 << 30: 4 << 30} {
+	for n, want := range map[int]int{0: 1 << 10, 1023: 1 << 10, 2048: 2048, 4095: 2048, 4000 << 20: 2 << 30, 4 << 30: 4 << 30} {
 		if got := powerOfTwo(n); got != want {
 			t.Errorf("powerOfTwo(%d) = %d, want %d", n, got, want)
 		}
