@@ -9,6 +9,7 @@ import (
 	"unnest/internal/measure/result"
 	"unnest/internal/measure/stats"
 	"unnest/internal/report/document"
+	"unnest/internal/report/papers"
 	"unnest/internal/report/provenance"
 )
 
@@ -196,5 +197,17 @@ func TestBuild(t *testing.T) {
 	}
 	if len(doc.Warnings) > 0 || !slices.ContainsFunc(doc.Groups[0].Tables[0].Rows, func(row []document.Cell) bool { return row[4].Text == "agrees in order, not in size" }) {
 		t.Errorf("warnings %q, rows %+v", doc.Warnings, doc.Groups[0].Tables[0].Rows[4])
+	}
+}
+
+// The ratios of Bacou et al. that reports show next to a run are claims with the same figures.
+func TestRatiosAreClaims(t *testing.T) {
+	all := All()
+	for _, r := range papers.Ratios() {
+		if !slices.ContainsFunc(all, func(c Claim) bool {
+			return c.Paper == "bacou" && c.Section == r.Section && c.Printed == r.String() && c.Configuration == r.Configuration && c.Baseline == r.Baseline
+		}) {
+			t.Errorf("no claim says %s of %s against %s, %s", r, r.Configuration, r.Baseline, r.Section)
+		}
 	}
 }
