@@ -13,7 +13,6 @@ package suite
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -81,36 +80,34 @@ var ServerStart = result.Metric{Name: "server_start", Unit: "s", Order: result.L
 type File = workload.File
 
 // All returns the cases of every suite, suite by suite, in the order of the paper.
-func All() []Case { return slices.Clone(all()) }
+func All() (cases []Case) {
+	for _, s := range suites {
+		cases = append(cases, casesOf(s.name, s.table)...)
+	}
+	return cases
+}
 
 // Suites names the suites, in the order of All.
-func Suites() []string {
-	var names []string
-	for _, c := range all() {
-		if !slices.Contains(names, c.Suite) {
-			names = append(names, c.Suite)
-		}
+func Suites() (names []string) {
+	for _, s := range suites {
+		names = append(names, s.name)
 	}
 	return names
 }
 
 // Of returns the cases of a suite, or an error that lists the suites.
 func Of(name string) ([]Case, error) {
-	var cases []Case
-	for _, c := range all() {
-		if c.Suite == name {
-			cases = append(cases, c)
+	for _, s := range suites {
+		if s.name == name {
+			return casesOf(s.name, s.table), nil
 		}
 	}
-	if len(cases) == 0 {
-		return nil, fmt.Errorf("suite %q: unknown, want one of %s", name, strings.Join(Suites(), ", "))
-	}
-	return cases, nil
+	return nil, fmt.Errorf("suite %q: unknown, want one of %s", name, strings.Join(Suites(), ", "))
 }
 
 // Lookup returns the case called name, or an error.
 func Lookup(name string) (Case, error) {
-	for _, c := range all() {
+	for _, c := range All() {
 		if c.Name == name {
 			return c, nil
 		}

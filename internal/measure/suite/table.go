@@ -6,7 +6,6 @@ import (
 	"path"
 	"regexp"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/goccy/go-yaml"
@@ -55,11 +54,10 @@ type metric struct {
 	Scale      float64 // 0: 1
 }
 
-// all are the cases of every suite.
-var all = sync.OnceValue(func() []Case {
-	return slices.Concat(casesOf("cpu", "processor"), casesOf("multicore", "processor"), casesOf("memory", "memory"), casesOf("java", "java"),
-		casesOf("disk", "disk"), casesOf("application", "application"), casesOf("sysbench", "sysbench"))
-})
+// suites are the suites in the order of All, and the tables that have their cases.
+var suites = []struct{ name, table string }{
+	{"cpu", "processor"}, {"multicore", "processor"}, {"memory", "memory"}, {"java", "java"}, {"disk", "disk"}, {"application", "application"}, {"sysbench", "sysbench"},
+}
 
 // casesOf returns the cases of a suite that a table has. It panics on a table that it cannot read, because tables are part of
 // the program.
