@@ -39,18 +39,19 @@ var StateDir = "/run/unnest"
 type Kind struct {
 	name    string // in errors
 	pending string // directory of pending releases in StateDir
-	release func(ctx context.Context, d hostclient.Client, container, iface string) error
+	// release gives the NIC with a MAC back; "": whichever it has.
+	release func(ctx context.Context, d hostclient.Client, container, iface, mac string) error
 }
 
 // NIC is a pod's own NIC, or VLAN.
-var NIC = Kind{"NIC", "pending", func(ctx context.Context, d hostclient.Client, container, iface string) error {
-	_, err := d.DetachNIC(ctx, &hostdpb.DetachNICRequest{ContainerId: container, Interface: iface})
+var NIC = Kind{"NIC", "pending", func(ctx context.Context, d hostclient.Client, container, iface, mac string) error {
+	_, err := d.DetachNIC(ctx, &hostdpb.DetachNICRequest{ContainerId: container, Interface: iface, Mac: mac})
 	return err
 }}
 
 // Endpoint is an endpoint of a segment.
-var Endpoint = Kind{"endpoint", "pending-endpoints", func(ctx context.Context, d hostclient.Client, container, iface string) error {
-	_, err := d.LeaveSegment(ctx, &hostdpb.LeaveSegmentRequest{ContainerId: container, Interface: iface})
+var Endpoint = Kind{"endpoint", "pending-endpoints", func(ctx context.Context, d hostclient.Client, container, iface, mac string) error {
+	_, err := d.LeaveSegment(ctx, &hostdpb.LeaveSegmentRequest{ContainerId: container, Interface: iface, Mac: mac})
 	if hostclient.Unknown(err) { // then the daemon has given no endpoint either
 		return nil
 	}
@@ -63,6 +64,8 @@ type Attachment struct {
 	Pod    ns.NetNS
 	Daemon hostclient.Client
 
+	kind    Kind
+	made    made
 	pending pending
 	undo    func() error // the move into the pod; nil: not moved
 	log     io.Writer    // nil: none
@@ -71,14 +74,15 @@ type Attachment struct {
 // Add is the common part of ADD for what the host daemon attaches: it calls f by InPod, with the connection to the daemon
 // prepared.
 func (k Kind) Add(ctx context.Context, c netconf.Base, args *skel.CmdArgs, name string, f func(*Attachment) error) error {
-	return k.InPod(ctx, c.Name, args, name, func(pod ns.NetNS) error {
+	m := made{Network: c.Name, Asked: true, Server: c.Server, Credentials: c.Credentials}
+	return k.inPod(ctx, &m, args, name, func(pod ns.NetNS) error {
 		d, err := hostclient.Dial(c.Server, c.Credentials)
 		if err != nil {
 			return err
 		}
 		defer d.Close()
 		protect(c)
-		a := &Attachment{CmdArgs: args, Pod: pod, Daemon: d, pending: k.pendingAt(c, d)}
+		a := &Attachment{CmdArgs: args, Pod: pod, Daemon: d, kind: k, made: m, pending: k.pendingAt(c, d)}
 		if c.Log {
 			a.log = os.Stderr
 		}
@@ -94,6 +98,10 @@ func (k Kind) Add(ctx context.Context, c netconf.Base, args *skel.CmdArgs, name 
 // namespace, in which no link may have the given name, and calls f. If a link has the name, the pod has its
 // NIC already, which the rollback of this ADD would release. It remembers the runtime, unless f fails.
 func (k Kind) InPod(ctx context.Context, network string, args *skel.CmdArgs, name string, f func(pod ns.NetNS) error) error {
+	return k.inPod(ctx, &made{Network: network}, args, name, f)
+}
+
+func (k Kind) inPod(ctx context.Context, m *made, args *skel.CmdArgs, name string, f func(pod ns.NetNS) error) error {
 	if strings.ContainsRune(name, '%') {
 		return types.NewError(types.ErrInvalidEnvironmentVariables, fmt.Sprintf("interface name %q: the kernel would replace %%; use another name", name), "")
 	}
@@ -104,7 +112,7 @@ func (k Kind) InPod(ctx context.Context, network string, args *skel.CmdArgs, nam
 		return err
 	}
 	defer done()
-	unlock, err := lock(ctx, args)
+	unlock, err := lock(ctx, args.ContainerID, args.IfName)
 	if err != nil {
 		return err
 	}
@@ -117,7 +125,8 @@ func (k Kind) InPod(ctx context.Context, network string, args *skel.CmdArgs, nam
 	if err := podnic.CheckFree(pod, name); err != nil {
 		return fmt.Errorf("check interface %s in %s: %w", name, args.Netns, err)
 	}
-	if err := k.remember(network, args.ContainerID, args.IfName); err != nil {
+	m.Container, m.Interface, m.Runtime = args.ContainerID, args.IfName, runtimeName()
+	if err := k.remember(*m); err != nil {
 		return err
 	}
 	if err := f(pod); err != nil {
@@ -129,7 +138,7 @@ func (k Kind) InPod(ctx context.Context, network string, args *skel.CmdArgs, nam
 // IfPod is Delete without a host daemon: it calls clean unless the pod's network namespace is gone, unknown, or the
 // guest's own.
 func (k Kind) IfPod(ctx context.Context, args *skel.CmdArgs, clean func(pod ns.NetNS) error) error {
-	unlock, err := lock(ctx, args)
+	unlock, err := lock(ctx, args.ContainerID, args.IfName)
 	if err != nil {
 		return err
 	}
@@ -216,7 +225,7 @@ func (k Kind) Delete(ctx context.Context, c netconf.Release, args *skel.CmdArgs,
 	if done, err := takeTurn(ctx, delTurn); err == nil {
 		defer done()
 	}
-	unlock, err := lock(ctx, args)
+	unlock, err := lock(ctx, args.ContainerID, args.IfName)
 	if err != nil {
 		return err
 	}
@@ -328,7 +337,9 @@ func (k Kind) pendingAt(c netconf.Base, d hostclient.Client) pending {
 	}
 	return pending{
 		dir: k.pending, what: k.name, server: server,
-		release: func(ctx context.Context, container, iface string) error { return k.release(ctx, d, container, iface) },
+		release: func(ctx context.Context, container, iface string) error {
+			return k.release(ctx, d, container, iface, "")
+		},
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/containernetworking/cni/pkg/skel"
 	"golang.org/x/sys/unix"
 )
 
@@ -22,26 +21,37 @@ const (
 // plugins that it has called have ended. An IPAM plugin outlives a killed process, and the DEL that follows has
 // to wait until that plugin has its lease. The specification forbids runtimes to run two commands at a time (CNI
 // 1.1, "Lifecycle & Ordering"). Some do, and the rollback of one must not release the other's NIC.
-func lock(ctx context.Context, args *skel.CmdArgs) (unlock func(), err error) {
+func lock(ctx context.Context, container, iface string) (unlock func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, lockTime)
 	defer cancel()
+	f, unlock, err := lockAlone(ctx, container, iface)
+	if err != nil {
+		return nil, err
+	}
+	if unlock, err = inherited(f); err != nil {
+		return nil, lockError(container, iface, err)
+	}
+	return unlock, nil
+}
+
+// lockAlone is lock without its limit of time, for this process only: no program that it calls keeps the lock.
+func lockAlone(ctx context.Context, container, iface string) (f *os.File, unlock func(), err error) {
 	h := fnv.New32a()
-	_, _ = h.Write([]byte(args.ContainerID + ":" + args.IfName)) // never fails
+	_, _ = h.Write([]byte(container + ":" + iface)) // never fails
 	path := filepath.Join(StateDir, "locks", fmt.Sprint(h.Sum32()%locks))
-	err = os.MkdirAll(filepath.Dir(path), 0o700)
-	if err == nil {
-		var f *os.File
+	if err = os.MkdirAll(filepath.Dir(path), 0o700); err == nil {
 		if f, err = openLock(path); err == nil {
 			unlock, err = flock(ctx, f)
 		}
-		if err == nil {
-			unlock, err = inherited(f)
-		}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("lock attachment %s %s against other commands: %w", args.ContainerID, args.IfName, err)
+	return f, unlock, lockError(container, iface, err)
+}
+
+func lockError(container, iface string, err error) error {
+	if err == nil {
+		return nil
 	}
-	return unlock, nil
+	return fmt.Errorf("lock attachment %s %s against other commands: %w", container, iface, err)
 }
 
 // inherited has programs that this process calls keep the lock on f, until unlock ends it for all.

@@ -128,17 +128,17 @@ func TestWhileAnotherReleases(t *testing.T) {
 func TestLock(t *testing.T) {
 	useStateDir(t, t.TempDir())
 	args := &skel.CmdArgs{ContainerID: "c1", IfName: "eth0"}
-	unlock, err := lock(t.Context(), args)
+	unlock, err := lock(t.Context(), args.ContainerID, args.IfName)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := lock(ctx, args); !errors.Is(err, unix.EWOULDBLOCK) {
+	if _, err := lock(ctx, args.ContainerID, args.IfName); !errors.Is(err, unix.EWOULDBLOCK) {
 		t.Errorf("a second command: got %v", err)
 	}
 	time.AfterFunc(50*time.Millisecond, unlock)
-	again, err := lock(t.Context(), args)
+	again, err := lock(t.Context(), args.ContainerID, args.IfName)
 	if err != nil {
 		t.Fatalf("after the first: %v", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,9 +16,9 @@ import (
 	"unnest/internal/cni/netconf"
 )
 
-// This file keeps which runtime has made an attachment. Two runtimes of a guest, such as containerd for
+// This file keeps which runtime has made an attachment, and which NIC it has. Two runtimes of a guest, such as containerd for
 // Kubernetes and nerdctl, may have networks of the same name, and each knows its own containers only:
-// its GC must not remove the others'.
+// its GC must not remove the others'. Reclaim needs the NIC.
 
 // made is the content of a file.
 type made struct {
@@ -25,6 +26,14 @@ type made struct {
 	Container string `json:"container"`
 	Interface string `json:"interface"`
 	Runtime   string `json:"runtime"`
+
+	// Of what the host daemon gives. An earlier plugin has not kept it.
+	Server      netip.AddrPort `json:"server,omitzero"`
+	Credentials string         `json:"credentials,omitempty"`
+	Asked       bool           `json:"asked,omitempty"` // an ADD asks the daemon, or was killed while it did
+	MAC         string         `json:"mac,omitempty"`   // of the NIC when it was plugged, or of the VLAN
+	VLAN        int            `json:"vlan,omitempty"`  // 0: a NIC of its own
+	Trunk       string         `json:"trunk,omitempty"` // MAC of the VLAN's NIC
 }
 
 // runtimeName is the program that has called this one, such as "containerd"; "" if that is not known.
@@ -42,12 +51,18 @@ func (k Kind) madeFile(container, iface string) string {
 	return filepath.Join(k.madeDir(), container+":"+iface)
 }
 
-// remember keeps the runtime of an attachment.
-func (k Kind) remember(network, container, iface string) error {
-	if err := WriteFile(k.madeFile(container, iface), made{network, container, iface, runtimeName()}); err != nil {
-		return fmt.Errorf("keep the runtime of %s %s: %w", container, iface, err)
+// remember keeps an attachment.
+func (k Kind) remember(m made) error {
+	if err := WriteFile(k.madeFile(m.Container, m.Interface), m); err != nil {
+		return fmt.Errorf("keep the runtime and the NIC of %s %s: %w", m.Container, m.Interface, err)
 	}
 	return nil
+}
+
+// Given keeps the NIC that the host daemon has given: its MAC or, of a VLAN, which is not 0, that of its NIC, too.
+func (a *Attachment) Given(mac string, vlan int, trunk string) error {
+	a.made.Asked, a.made.MAC, a.made.VLAN, a.made.Trunk = false, mac, vlan, trunk
+	return a.kind.remember(a.made)
 }
 
 func (k Kind) forget(container, iface string) error {
@@ -57,20 +72,23 @@ func (k Kind) forget(container, iface string) error {
 	return nil
 }
 
-// all reads the files of a network. One that cannot be read is of no runtime that could be named.
+// all reads the files of a network, or of all; "" is all. One that cannot be read is of no runtime that could be named.
 func (k Kind) all(network string) (all []made, err error) {
 	files, err := os.ReadDir(k.madeDir())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	for _, f := range files {
-		var m made
-		content, readErr := os.ReadFile(filepath.Join(k.madeDir(), f.Name()))
-		if readErr == nil && json.Unmarshal(content, &m) == nil && m.Network == network {
+		if m, ok := readMade(filepath.Join(k.madeDir(), f.Name())); ok && (network == "" || m.Network == network) {
 			all = append(all, m)
 		}
 	}
 	return all, err
+}
+
+func readMade(path string) (m made, ok bool) {
+	content, err := os.ReadFile(path)
+	return m, err == nil && json.Unmarshal(content, &m) == nil
 }
 
 // Spare adds to the valid attachments of a GC those that another runtime has made. Attachments of an

@@ -111,6 +111,9 @@ func (a *addition) attach(ctx context.Context) error {
 	if a.mac, err = net.ParseMAC(a.nic.GetMac()); err != nil {
 		return fmt.Errorf("read the host daemon's answer: %w", err)
 	}
+	if err := a.Given(a.nic.GetMac(), int(a.nic.GetVlan()), a.nic.GetTrunkMac()); err != nil {
+		return err
+	}
 	switch {
 	case a.config.Mode == netconf.Trunk && a.nic.GetVlan() == 0:
 		return plugin.TooOld(`mode "trunk"`)

@@ -34,6 +34,12 @@ func del(ctx context.Context, args *skel.CmdArgs) error {
 	return attachment.NIC.Delete(ctx, c, args, clean, func(pod ns.NetNS) error { return moveOut(c, args, pod) })
 }
 
+// Clean removes what an ADD has left in the guest of a pod that has ended without a DEL. It cannot give back what an IPAM plugin of the
+// guest has leased: only a DEL says which.
+func Clean(network, container, iface string) error {
+	return servicepath.Del(servicepath.Owner{Network: network, Container: container, Interface: iface}, nil)
+}
+
 // releaseInstalled is release for an IPAM plugin that is installed. That one is not is no error of
 // the DEL: no repetition could succeed, and the runtime would keep the pod.
 func releaseInstalled(ctx context.Context, c netconf.Release, args *skel.CmdArgs) error {

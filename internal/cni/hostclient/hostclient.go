@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -76,11 +77,17 @@ func dialWith(server netip.AddrPort, config *tls.Config) (Client, error) {
 		grpc.WithTransportCredentials(credentials.NewTLS(config)),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectTime}),
 		grpc.WithNoProxy(), // the runtime's HTTPS_PROXY is for images
-		grpc.WithUnaryInterceptor(requester{config.Certificates[0].Leaf, identity.MachineMetadata(machineMACs(links))}.request))
+		grpc.WithUnaryInterceptor(requester{config.Certificates[0].Leaf, identity.MachineMetadata(machineMACs(links), bootID())}.request))
 	if err != nil {
 		return Client{}, fmt.Errorf("prepare connection to host daemon %s: %w", server, err)
 	}
 	return Client{HostDaemonClient: hostdpb.NewHostDaemonClient(conn), Certificate: config.Certificates[0].Leaf, conn: conn}, nil
+}
+
+// bootID returns that of this guest's kernel; "": unknown.
+func bootID() string {
+	content, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(content))
 }
 
 // machineMACs returns the addresses of the NICs of this machine, in lower case: those that they have by themselves, and those that somebody

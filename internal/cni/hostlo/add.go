@@ -89,8 +89,10 @@ func (a *addition) steps() []plugin.Step {
 
 // join asks the host daemon for an endpoint.
 func (a *addition) join(ctx context.Context) (err error) {
-	a.endpoint, err = requestEndpoint(ctx, a.Daemon, a.config, a.CmdArgs)
-	return err
+	if a.endpoint, err = requestEndpoint(ctx, a.Daemon, a.config, a.CmdArgs); err != nil {
+		return err
+	}
+	return a.Given(a.endpoint.mac.String(), 0, "")
 }
 
 // appear waits for the NIC and marks it as the attachment's.

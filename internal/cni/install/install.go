@@ -1,5 +1,5 @@
 // Package install puts the CNI plugins and their network configuration on a Kubernetes node,
-// keeps them there, and says whether pods can get their NICs.
+// keeps them there, and says whether pods can get their NICs. There and elsewhere it runs what gives NICs back (attachment.Reclaimer).
 //
 // What the plugins do belongs to their packages. The credentials of the node come from its
 // host.

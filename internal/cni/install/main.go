@@ -24,7 +24,7 @@ const usage = `Installs the plugins and a network configuration on this node, an
   unnest-cni install [flags]
 
 It installs the configuration once the plugin can work: it then reaches the host daemon, and
-its credentials are valid. GET /healthz answers 200, or 503 with the cause. With -node it reports
+its credentials are valid. It gives the NICs of pods back that have ended without a DEL. GET /healthz answers 200, or 503 with the cause. With -node it reports
 the node's conditions UnnestNetworkReady and UnnestNetworkPoliciesEnforced, and its NICs as the
 resource unnest.io/nic. At its end, plugins and configuration stay, because running pods need them.
 
@@ -67,6 +67,14 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 		}
 		k.report = r.report
 	}
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		if err := reclaim(ctx, k.log); err != nil {
+			k.log.Error("NICs of pods that end without a DEL are not given back until the next start", "error", err)
+		}
+	})
+	defer ended.Wait()
+	defer stop()
 	if err := k.run(ctx, *listen, *metrics, *interval); err != nil {
 		fmt.Fprintln(stderr, err)
 		return 1

@@ -118,15 +118,11 @@ func await(ctx context.Context, match func(netlink.Link) bool) (netlink.Link, er
 
 // awaitOnce subscribes before it lists, so that it misses no link.
 func awaitOnce(ctx context.Context, match func(netlink.Link) bool) (netlink.Link, error) {
-	updates, done := make(chan netlink.LinkUpdate, 64), make(chan struct{})
-	if err := netlink.LinkSubscribe(updates, done); err != nil {
-		return nil, fmt.Errorf("subscribe to link events: %w", err)
+	updates, stop, err := subscribe()
+	if err != nil {
+		return nil, err
 	}
-	defer func() {
-		close(done)
-		for range updates { // until the sender has seen done and closes it
-		}
-	}()
+	defer stop()
 	links, err := netlinksafe.LinkList()
 	if err != nil {
 		return nil, fmt.Errorf("list links: %w", err)
@@ -144,6 +140,53 @@ func awaitOnce(ctx context.Context, match func(netlink.Link) bool) (netlink.Link
 			}
 			if u.Header.Type != unix.RTM_DELLINK && match(u.Link) {
 				return u.Link, nil
+			}
+		}
+	}
+}
+
+// subscribe passes changes of links to updates until stop, or until it closes updates because changes may be lost.
+func subscribe() (updates chan netlink.LinkUpdate, stop func(), err error) {
+	updates, done := make(chan netlink.LinkUpdate, 64), make(chan struct{})
+	if err := netlink.LinkSubscribe(updates, done); err != nil {
+		return nil, nil, fmt.Errorf("subscribe to link events: %w", err)
+	}
+	return updates, func() {
+		close(done)
+		for range updates { // until the sender has seen done and closes it
+		}
+	}, nil
+}
+
+// Follow calls changed now, when links of the process's network namespace change, and when again has a value, until ctx ends. It calls it
+// once for changes that come at once, and after changes may have been lost.
+func Follow(ctx context.Context, again <-chan struct{}, changed func()) error {
+	for {
+		err := followOnce(ctx, again, changed)
+		if !errors.Is(err, errEventsLost) {
+			return err
+		}
+	}
+}
+
+func followOnce(ctx context.Context, again <-chan struct{}, changed func()) error {
+	updates, stop, err := subscribe()
+	if err != nil {
+		return err
+	}
+	defer stop()
+	for {
+		changed()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-again:
+		case _, ok := <-updates:
+			if !ok {
+				return errEventsLost
+			}
+			for range len(updates) {
+				<-updates
 			}
 		}
 	}

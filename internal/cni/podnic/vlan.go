@@ -137,3 +137,27 @@ func isAnyName(name string) bool {
 	_, err := strconv.ParseUint(number, 10, 31)
 	return ok && err == nil
 }
+
+// tooLarge is the largest MTU that Linux takes, in bytes.
+const tooLarge = 65535
+
+// HasVLAN reports whether there is a link for a VLAN of parent, in whichever network namespace. It asks for another one, with an MTU that
+// no parent has: Linux refuses a VLAN that there is before an MTU that is too large (vlan_newlink in net/8021q/vlan_netlink.c). So it
+// makes no link.
+func HasVLAN(parent netlink.Link, vlan int) (bool, error) {
+	a := netlink.NewLinkAttrs()
+	a.Name, a.ParentIndex, a.MTU = fmt.Sprint("unnest-v", vlan), parent.Attrs().Index, tooLarge
+	var err error
+	if parent.Attrs().MTU < tooLarge {
+		err = netlink.LinkAdd(&netlink.Vlan{LinkAttrs: a, VlanId: vlan})
+	}
+	switch {
+	case errors.Is(err, unix.EEXIST):
+		return true, nil
+	case errors.Is(err, unix.EINVAL):
+		return false, nil
+	case err == nil:
+		err = fmt.Errorf("the parent has an MTU of %d bytes: want less than %d", parent.Attrs().MTU, tooLarge)
+	}
+	return false, fmt.Errorf("look for VLAN %d of %s: %w", vlan, parent.Attrs().Name, err)
+}

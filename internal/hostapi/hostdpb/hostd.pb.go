@@ -933,6 +933,7 @@ type DetachNICRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ContainerId   string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
 	Interface     string                 `protobuf:"bytes,2,opt,name=interface,proto3" json:"interface,omitempty"`
+	Mac           string                 `protobuf:"bytes,3,opt,name=mac,proto3" json:"mac,omitempty"` // detach only the NIC with this NIC.mac; empty: whichever there is
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -977,6 +978,13 @@ func (x *DetachNICRequest) GetContainerId() string {
 func (x *DetachNICRequest) GetInterface() string {
 	if x != nil {
 		return x.Interface
+	}
+	return ""
+}
+
+func (x *DetachNICRequest) GetMac() string {
+	if x != nil {
+		return x.Mac
 	}
 	return ""
 }
@@ -2227,6 +2235,7 @@ type LeaveSegmentRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ContainerId   string                 `protobuf:"bytes,1,opt,name=container_id,json=containerId,proto3" json:"container_id,omitempty"`
 	Interface     string                 `protobuf:"bytes,2,opt,name=interface,proto3" json:"interface,omitempty"`
+	Mac           string                 `protobuf:"bytes,3,opt,name=mac,proto3" json:"mac,omitempty"` // as in DetachNICRequest, of Endpoint.mac
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2271,6 +2280,13 @@ func (x *LeaveSegmentRequest) GetContainerId() string {
 func (x *LeaveSegmentRequest) GetInterface() string {
 	if x != nil {
 		return x.Interface
+	}
+	return ""
+}
+
+func (x *LeaveSegmentRequest) GetMac() string {
+	if x != nil {
+		return x.Mac
 	}
 	return ""
 }
@@ -3753,10 +3769,11 @@ const file_hostd_proto_rawDesc = "" +
 	"\ttrunk_mac\x18\f \x01(\tR\btrunkMac\x12\x10\n" +
 	"\x03pod\x18\r \x01(\tR\x03pod\x12\x1a\n" +
 	"\bfraction\x18\x0e \x01(\rR\bfraction\x12+\n" +
-	"\x11service_addresses\x18\x0f \x03(\tR\x10serviceAddresses\"S\n" +
+	"\x11service_addresses\x18\x0f \x03(\tR\x10serviceAddresses\"e\n" +
 	"\x10DetachNICRequest\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x1c\n" +
-	"\tinterface\x18\x02 \x01(\tR\tinterface\"\x13\n" +
+	"\tinterface\x18\x02 \x01(\tR\tinterface\x12\x10\n" +
+	"\x03mac\x18\x03 \x01(\tR\x03mac\"\x13\n" +
 	"\x11DetachNICResponse\"\x11\n" +
 	"\x0fListNICsRequest\"<\n" +
 	"\x10ListNICsResponse\x12(\n" +
@@ -3849,10 +3866,11 @@ const file_hostd_proto_rawDesc = "" +
 	"generation\x18\r \x01(\rR\n" +
 	"generation\x12\x19\n" +
 	"\bport_low\x18\x0e \x01(\rR\aportLow\x12\x1b\n" +
-	"\tport_high\x18\x0f \x01(\rR\bportHigh\"V\n" +
+	"\tport_high\x18\x0f \x01(\rR\bportHigh\"h\n" +
 	"\x13LeaveSegmentRequest\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x1c\n" +
-	"\tinterface\x18\x02 \x01(\tR\tinterface\"\x16\n" +
+	"\tinterface\x18\x02 \x01(\tR\tinterface\x12\x10\n" +
+	"\x03mac\x18\x03 \x01(\tR\x03mac\"\x16\n" +
 	"\x14LeaveSegmentResponse\":\n" +
 	"\x14SegmentStatusRequest\x12\x10\n" +
 	"\x03pod\x18\x01 \x01(\tR\x03pod\x12\x10\n" +

@@ -52,8 +52,15 @@ const (
 // requests come too fast; UNAVAILABLE when the guest's VMM does not answer;
 // DEADLINE_EXCEEDED when the guest does not give up a device in time; ABORTED when
 // another request for the same attachment came in between; NOT_FOUND and
-// FAILED_PRECONDITION only from Check and the calls for segments, volumes and shared
-// memory. Retry after RESOURCE_EXHAUSTED, UNAVAILABLE, DEADLINE_EXCEEDED and ABORTED.
+// FAILED_PRECONDITION only from Check, a detaching call with a MAC, and the calls for segments,
+// volumes and shared memory. Retry after RESOURCE_EXHAUSTED, UNAVAILABLE, DEADLINE_EXCEEDED and ABORTED.
+//
+// Boots: a request may have the boot ID of the guest's kernel
+// (/proc/sys/kernel/random/boot_id) in its metadata, as unnest-boot. Before the daemon serves
+// the first request of another boot, it ends the attachments of NICs and endpoints of the
+// one before, as it does when the VMM reports a reset. For two minutes it refuses requests of
+// the boot before: FAILED_PRECONDITION. RESOURCE_EXHAUSTED: the guest names another boot every
+// second.
 //
 // Versions: the daemon and a guest's plugin may differ by one protocol number
 // (StatusResponse.protocol) in either direction. Fields and calls are only added.
@@ -87,7 +94,8 @@ type HostDaemonClient interface {
 	// the latest request, if that has any.
 	AttachNIC(ctx context.Context, in *AttachNICRequest, opts ...grpc.CallOption) (*AttachNICResponse, error)
 	// DetachNIC takes an attachment's NIC away. It returns once the guest has given
-	// it up, and succeeds if there is none.
+	// it up, and succeeds if there is none. FAILED_PRECONDITION: the attachment has a NIC with
+	// another MAC than the request's.
 	DetachNIC(ctx context.Context, in *DetachNICRequest, opts ...grpc.CallOption) (*DetachNICResponse, error)
 	// ListNICs lists the guest's NICs by slot.
 	ListNICs(ctx context.Context, in *ListNICsRequest, opts ...grpc.CallOption) (*ListNICsResponse, error)
@@ -118,7 +126,7 @@ type HostDaemonClient interface {
 	JoinSegment(ctx context.Context, in *JoinSegmentRequest, opts ...grpc.CallOption) (*JoinSegmentResponse, error)
 	// LeaveSegment takes an attachment's endpoint away. The other fractions are told at
 	// once; it returns when the guest has given the NIC up, and succeeds if there is
-	// none. When the last endpoint leaves, the segment is destroyed.
+	// none. FAILED_PRECONDITION: as from DetachNIC. When the last endpoint leaves, the segment is destroyed.
 	LeaveSegment(ctx context.Context, in *LeaveSegmentRequest, opts ...grpc.CallOption) (*LeaveSegmentResponse, error)
 	// SegmentStatus describes a segment in which the guest has an endpoint, or whose key
 	// it has. NOT_FOUND: there is no segment of the name.
@@ -314,8 +322,15 @@ func (c *hostDaemonClient) DetachSharedMemory(ctx context.Context, in *DetachSha
 // requests come too fast; UNAVAILABLE when the guest's VMM does not answer;
 // DEADLINE_EXCEEDED when the guest does not give up a device in time; ABORTED when
 // another request for the same attachment came in between; NOT_FOUND and
-// FAILED_PRECONDITION only from Check and the calls for segments, volumes and shared
-// memory. Retry after RESOURCE_EXHAUSTED, UNAVAILABLE, DEADLINE_EXCEEDED and ABORTED.
+// FAILED_PRECONDITION only from Check, a detaching call with a MAC, and the calls for segments,
+// volumes and shared memory. Retry after RESOURCE_EXHAUSTED, UNAVAILABLE, DEADLINE_EXCEEDED and ABORTED.
+//
+// Boots: a request may have the boot ID of the guest's kernel
+// (/proc/sys/kernel/random/boot_id) in its metadata, as unnest-boot. Before the daemon serves
+// the first request of another boot, it ends the attachments of NICs and endpoints of the
+// one before, as it does when the VMM reports a reset. For two minutes it refuses requests of
+// the boot before: FAILED_PRECONDITION. RESOURCE_EXHAUSTED: the guest names another boot every
+// second.
 //
 // Versions: the daemon and a guest's plugin may differ by one protocol number
 // (StatusResponse.protocol) in either direction. Fields and calls are only added.
@@ -349,7 +364,8 @@ type HostDaemonServer interface {
 	// the latest request, if that has any.
 	AttachNIC(context.Context, *AttachNICRequest) (*AttachNICResponse, error)
 	// DetachNIC takes an attachment's NIC away. It returns once the guest has given
-	// it up, and succeeds if there is none.
+	// it up, and succeeds if there is none. FAILED_PRECONDITION: the attachment has a NIC with
+	// another MAC than the request's.
 	DetachNIC(context.Context, *DetachNICRequest) (*DetachNICResponse, error)
 	// ListNICs lists the guest's NICs by slot.
 	ListNICs(context.Context, *ListNICsRequest) (*ListNICsResponse, error)
@@ -380,7 +396,7 @@ type HostDaemonServer interface {
 	JoinSegment(context.Context, *JoinSegmentRequest) (*JoinSegmentResponse, error)
 	// LeaveSegment takes an attachment's endpoint away. The other fractions are told at
 	// once; it returns when the guest has given the NIC up, and succeeds if there is
-	// none. When the last endpoint leaves, the segment is destroyed.
+	// none. FAILED_PRECONDITION: as from DetachNIC. When the last endpoint leaves, the segment is destroyed.
 	LeaveSegment(context.Context, *LeaveSegmentRequest) (*LeaveSegmentResponse, error)
 	// SegmentStatus describes a segment in which the guest has an endpoint, or whose key
 	// it has. NOT_FOUND: there is no segment of the name.

@@ -28,11 +28,11 @@ var errorCodes = []struct {
 	{codes.Unavailable, []error{guestrun.ErrUnavailable, guestrun.ErrStopping}},
 	{codes.DeadlineExceeded, []error{hotplug.ErrQuarantined, hotplug.ErrKept, context.DeadlineExceeded}},
 	{codes.Canceled, []error{context.Canceled}},
-	{codes.ResourceExhausted, []error{quota.ErrLimit, vlan.ErrNoVLAN}},
+	{codes.ResourceExhausted, []error{quota.ErrLimit, vlan.ErrNoVLAN, guestrun.ErrManyBoot}},
 	{codes.InvalidArgument, []error{quota.ErrMTU, quota.ErrSpan, attachment.ErrTooLong, share.ErrName, share.ErrSize}},
 	{codes.PermissionDenied, []error{quota.ErrBridge, ipam.ErrUnusable, guestrun.ErrOtherPod, guestrun.ErrMachine, tenant.ErrPod, errNoTrunk, quota.ErrSegmentMode, segments.ErrKey, share.ErrKey}},
 	{codes.FailedPrecondition, []error{
-		ipam.ErrNoRange, segments.ErrDiffers, segments.ErrLeft, guestrun.ErrNoQueues, guestrun.ErrDamaged, quota.ErrNoVolumes, share.ErrDirectory, share.ErrNoServer,
+		ipam.ErrNoRange, segments.ErrDiffers, segments.ErrLeft, guestrun.ErrNoQueues, guestrun.ErrDamaged, guestrun.ErrOtherNIC, guestrun.ErrOldBoot, quota.ErrNoVolumes, share.ErrDirectory, share.ErrNoServer,
 		share.ErrNamespace, share.ErrWritable, shares.ErrNoPorts, shares.ErrPrivate, shares.ErrSize, shares.ErrLost,
 	}},
 	{codes.Aborted, []error{hotplug.ErrDetaching, hotplug.ErrDetached, hotplug.ErrDeviceLost, hotplug.ErrGuestReset, segments.ErrTwice}},

@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc"
 	grpccredentials "google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/metadata"
 
 	"unnest/internal/hostapi/hostdpb"
 	"unnest/internal/hostapi/identity"
@@ -133,6 +132,5 @@ func (h *Handler) onMachine(ctx context.Context, c Client) (*guestrun.Guest, err
 	if err != nil {
 		return nil, err
 	}
-	said, _ := metadata.FromIncomingContext(ctx)
-	return g, g.CheckMachine(ctx, identity.Machine(said))
+	return g, g.CheckMachine(ctx, identity.Machine(ctx))
 }

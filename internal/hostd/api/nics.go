@@ -144,13 +144,13 @@ func (h *Handler) DetachNIC(ctx context.Context, r *hostdpb.DetachNICRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	return &hostdpb.DetachNICResponse{}, h.detach(ctx, key)
+	return &hostdpb.DetachNICResponse{}, h.detach(ctx, key, r.GetMac())
 }
 
-// detach takes a NIC or an endpoint away from the guest that calls.
-func (h *Handler) detach(ctx context.Context, key attachment.Key) error {
+// detach takes a NIC or an endpoint away from the guest that calls: only the one with the MAC, if that is not empty.
+func (h *Handler) detach(ctx context.Context, key attachment.Key, mac string) error {
 	begin := time.Now()
-	vlan, err := onGuest(ctx, h, func(g *guestrun.Guest) (bool, error) { return g.Detach(ctx, key) })
+	vlan, err := onGuest(ctx, h, func(g *guestrun.Guest) (bool, error) { return g.Detach(ctx, key, mac) })
 	mode, what := "hotplug", "detach"
 	switch {
 	case vlan:
@@ -199,7 +199,7 @@ func (h *Handler) GC(ctx context.Context, r *hostdpb.GCRequest) (*hostdpb.GCResp
 	leaked, err := onGuest(ctx, h, func(g *guestrun.Guest) ([]attachment.Key, error) { return g.Leaked(ctx, network, valid) })
 	answer := &hostdpb.GCResponse{}
 	for _, key := range leaked { // a failure does not stop the others
-		if failed := h.detach(ctx, key); failed != nil {
+		if failed := h.detach(ctx, key, ""); failed != nil {
 			err = failed
 			continue
 		}

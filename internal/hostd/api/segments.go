@@ -71,7 +71,7 @@ func (h *Handler) LeaveSegment(ctx context.Context, r *hostdpb.LeaveSegmentReque
 	if err != nil {
 		return nil, err
 	}
-	return &hostdpb.LeaveSegmentResponse{}, h.detach(ctx, key)
+	return &hostdpb.LeaveSegmentResponse{}, h.detach(ctx, key, r.GetMac())
 }
 
 // SegmentStatus implements hostdpb.HostDaemonServer.

@@ -41,7 +41,7 @@ func newDaemon(c Config) (*daemon, error) {
 	d := &daemon{
 		config: c, media: media, metrics: m, since: time.Now(), reloaded: status.Configuration{Loaded: time.Now()}, logs: guestlog.New(c.Logger),
 		tenants: map[string]*tenant.Tenant{}, guests: map[string]*guestrun.Guest{},
-		host: &guestrun.Host{Dial: guestrun.Dialer(media), Metrics: m, Panics: contain.New(m, c.Logger), Ports: ports.New(c.Logger), Turns: &turns.Turns{}, Segments: segments.New(c.Logger), Shares: shares.New(c.Logger, owner, c.Mounts)},
+		host: &guestrun.Host{StateDir: c.StateDir, Dial: guestrun.Dialer(media), Metrics: m, Panics: contain.New(m, c.Logger), Ports: ports.New(c.Logger), Turns: &turns.Turns{}, Segments: segments.New(c.Logger), Shares: shares.New(c.Logger, owner, c.Mounts)},
 	}
 	d.host.Own = ports.NewOwnNICs(d.host.Ports)
 	d.credentials = credentials.New(c.StateDir, c.Logger, d.logs, d.address)

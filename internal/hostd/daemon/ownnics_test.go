@@ -268,7 +268,7 @@ func TestAttackClonedGuest(t *testing.T) {
 	m := l.bootWithOwnNIC(1)
 	l.serve(patience)
 	attach := func(container string, macs ...string) error {
-		ctx := metadata.NewOutgoingContext(t.Context(), identity.MachineMetadata(macs))
+		ctx := metadata.NewOutgoingContext(t.Context(), identity.MachineMetadata(macs, ""))
 		_, err := m.client().AttachNIC(ctx, &hostdpb.AttachNICRequest{ContainerId: container, Interface: "eth0", Allocate: true})
 		return err
 	}
@@ -289,7 +289,7 @@ func TestAttackClonedGuest(t *testing.T) {
 	renew := func(mac string) error {
 		request, _, err := identity.NewRequest()
 		l.check(err)
-		ctx := metadata.NewOutgoingContext(t.Context(), identity.MachineMetadata([]string{mac}))
+		ctx := metadata.NewOutgoingContext(t.Context(), identity.MachineMetadata([]string{mac}, ""))
 		_, err = m.client().Renew(ctx, &hostdpb.RenewRequest{CertificateRequest: request})
 		return err
 	}

@@ -17,6 +17,24 @@ var (
 	ErrDamaged      = errors.New("it is not as it was made")
 )
 
+// ErrOtherNIC is the error of who would detach a NIC that the attachment does not have any more.
+var ErrOtherNIC = errors.New("it has another NIC by now")
+
+// checkMAC returns an error if the attachment has a NIC with another MAC than the given one, if that is not empty. A NIC's MAC
+// is not used again for 65,536 NICs of its slot.
+func (n *nics) checkMAC(key attachment.Key, mac string) error {
+	for _, nic := range n.list() {
+		kind := attachment.NIC
+		if nic.GetMode() == hostdpb.Mode_MODE_SEGMENT {
+			kind = attachment.Endpoint
+		}
+		if mac != "" && (attachment.Key{Kind: kind, Owner: nic.GetContainerId(), Name: nic.GetInterface()}) == key && nic.GetMac() != mac {
+			return fmt.Errorf("detach %s: %w: want %s, has %s", key, ErrOtherNIC, mac, nic.GetMac())
+		}
+	}
+	return nil
+}
+
 func (n *nics) checkNIC(key attachment.Key, r *hostdpb.CheckRequest) (*hostdpb.NIC, error) {
 	nic, port, record := n.find(key)
 	if nic == nil {

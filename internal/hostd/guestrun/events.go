@@ -36,12 +36,7 @@ func (g *Guest) handle(ctx context.Context, e vmm.Event) {
 	case vmm.Refused:
 		both(hotplug.UnplugRefused{Device: e.ID, Err: errors.New("the guest's kernel refused")})
 	case vmm.Reset:
-		g.awake.Store(false)
-		g.nics.trunk.removeAll()
-		if err := g.host.Segments.RestoreOffloadsOf(g.Record.Name); err != nil {
-			g.log.Warn("restore offloads of segments", "error", err)
-		}
-		both(hotplug.GuestReset{})
+		g.reset(ctx)
 	case vmm.Lost:
 		g.repair(ctx)
 	}

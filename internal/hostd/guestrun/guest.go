@@ -71,6 +71,7 @@ type Guest struct {
 
 	vmm         vmm.VMM
 	own         []vmm.NIC // on TAPs that only the VMM knows
+	boot        record.Boot
 	nics        *nics
 	shares      *shareSlots
 	waiting     map[hotplug.RequestID]func(hotplug.Reply) // the requests under way

@@ -15,6 +15,7 @@ import (
 
 // Host is what all guests of the host share.
 type Host struct {
+	StateDir string // for the boots of guests
 	// Dial connects to a guest's VMM. The error wraps vmm.ErrNotRunning if that does not run.
 	Dial     func(context.Context, record.Guest) (vmm.VMM, error)
 	Metrics  *metrics.Metrics

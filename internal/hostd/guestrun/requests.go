@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"unnest/internal/hostapi/hostdpb"
+	"unnest/internal/hostapi/identity"
 	"unnest/internal/hostd/attachment"
 	"unnest/internal/hostd/segments"
 	"unnest/internal/hostd/shares"
@@ -13,7 +14,16 @@ import (
 
 // request has the run goroutine serve a request of the guest's system, which is up then.
 func request[T any](ctx context.Context, g *Guest, f func(ctx context.Context, answer func(T, error))) (T, error) {
+	boot := ""
+	if g.isMachine(g.machine.Load(), identity.Machine(ctx)) { // a clone of the guest has another boot
+		boot = identity.Boot(ctx)
+	}
 	return call(ctx, g, func(ctx context.Context, answer func(T, error)) {
+		if err := g.booted(ctx, boot); err != nil {
+			var none T
+			answer(none, err)
+			return
+		}
 		g.nics.wake(ctx)
 		f(ctx, answer)
 	})
@@ -29,9 +39,16 @@ func (g *Guest) Join(ctx context.Context, key attachment.Key, s segments.Spec) (
 	return request(ctx, g, func(ctx context.Context, answer func(Attached, error)) { g.nics.join(ctx, key, s, answer) })
 }
 
-// Detach takes an attachment's NIC or endpoint away, and says whether it was a VLAN.
-func (g *Guest) Detach(ctx context.Context, key attachment.Key) (vlan bool, err error) {
-	return request(ctx, g, func(ctx context.Context, answer func(bool, error)) { g.nics.detach(ctx, key, answer) })
+// Detach takes an attachment's NIC or endpoint away, and says whether it was a VLAN. If mac is not empty, the NIC must have
+// it: else the error wraps ErrOtherNIC.
+func (g *Guest) Detach(ctx context.Context, key attachment.Key, mac string) (vlan bool, err error) {
+	return request(ctx, g, func(ctx context.Context, answer func(bool, error)) {
+		if err := g.nics.checkMAC(key, mac); err != nil {
+			answer(false, err)
+			return
+		}
+		g.nics.detach(ctx, key, answer)
+	})
 }
 
 // Take takes an attachment's NIC or endpoint away for the operator: it says nothing of the guest's system.

@@ -90,7 +90,7 @@ func Names(stateDir string) ([]string, error) {
 // after that, also if the guest is enrolled again.
 func Remove(stateDir, guest string) error {
 	dir := filepath.Dir(Path(stateDir, guest))
-	for _, path := range []string{Path(stateDir, guest), CertificatesPath(stateDir, guest)} {
+	for _, path := range []string{Path(stateDir, guest), CertificatesPath(stateDir, guest), BootPath(stateDir, guest)} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove record of guest %s: %w", guest, err)
 		}

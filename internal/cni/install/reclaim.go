@@ -1,0 +1,123 @@
+package install
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"unnest/internal/cni/attachment"
+	"unnest/internal/cni/brfusion"
+	"unnest/internal/cni/hostclient"
+	"unnest/internal/cni/netconf"
+	"unnest/internal/cni/renewal"
+	"unnest/internal/hostapi/hostdpb"
+)
+
+// ReclaimVerb is the argument by which the binary of the plugins runs ReclaimMain.
+const ReclaimVerb = "reclaim"
+
+const reclaimUsage = `Gives the NICs of pods back that have ended without a DEL, on a guest outside of Kubernetes.
+
+  unnest-cni reclaim [flags]
+
+It acts when the network namespace of such a pod has ended, for attachments of every network. At its start it tells the host
+daemon that the guest has booted, which ends the attachments from before, and it renews the guest's certificate when that is due.
+unnest-cni install does all this on a node of Kubernetes, and unnest-cni docker-driver for Docker's containers.
+
+`
+
+// ReclaimMain is the command "unnest-cni reclaim". It runs until a signal and returns the exit code: 0 ended by a signal, 1 failed,
+// 2 wrong usage.
+func ReclaimMain(ctx context.Context, args []string, stderr io.Writer) int {
+	flags := flag.NewFlagSet("unnest-cni reclaim", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.Usage = func() {
+		fmt.Fprint(stderr, reclaimUsage)
+		flags.PrintDefaults()
+	}
+	g := greeter{log: slog.New(slog.NewTextHandler(stderr, nil))}
+	flags.TextVar(&g.server, "server", netip.MustParseAddrPort("10.200.0.1:7443"), "`ADDRESS:PORT` of the host daemon")
+	flags.StringVar(&g.credentials, "credentials", netconf.DefaultCredentials, "`DIRECTORY` of this guest's certificate")
+	if err := flags.Parse(args); err != nil {
+		return 2
+	}
+	if flags.NArg() > 0 {
+		fmt.Fprintf(stderr, "unexpected argument %q; unnest-cni reclaim -help shows the usage\n", flags.Arg(0))
+		return 2
+	}
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	var greets sync.WaitGroup
+	greets.Go(func() { g.run(ctx) })
+	defer greets.Wait()
+	if err := reclaim(ctx, g.log); err != nil {
+		stop()
+		fmt.Fprintln(stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// reclaim gives the NICs of pods back that have ended without a DEL, until ctx ends.
+func reclaim(ctx context.Context, log *slog.Logger) error {
+	r := attachment.Reclaimer{Log: log, Clean: brfusion.Clean}
+	if err := r.Run(ctx); err != nil {
+		return fmt.Errorf("give NICs of pods back that have ended: %w", err)
+	}
+	return nil
+}
+
+// greeter calls the host daemon from time to time.
+type greeter struct {
+	server      netip.AddrPort
+	credentials string
+	log         *slog.Logger
+}
+
+// The pauses after a call that was answered, and after one that was not, which double.
+const (
+	greetInterval              = time.Hour
+	firstGreetPause, lastPause = time.Second, 10 * time.Second
+)
+
+// run calls until ctx ends. It logs an error once.
+func (g greeter) run(ctx context.Context) {
+	logged := ""
+	for pause := firstGreetPause; ; pause = min(2*pause, lastPause) {
+		text, wait := "", pause
+		if err := g.greet(ctx); err != nil {
+			text = err.Error()
+		} else {
+			pause, wait = firstGreetPause, greetInterval
+		}
+		if ctx.Err() == nil && text != "" && text != logged {
+			g.log.Error("tell the host daemon that the guest has booted; trying again", "error", text)
+		}
+		logged = text
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// greet makes a call, with which the client says which boot of the guest this is, and renews the certificate if that is due.
+func (g greeter) greet(ctx context.Context) error {
+	d, err := hostclient.Dial(g.server, g.credentials)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if _, err := d.Status(ctx, &hostdpb.StatusRequest{}); err != nil {
+		return err
+	}
+	return renewal.Attempt(ctx, d, g.credentials, attachment.StateDir)
+}
