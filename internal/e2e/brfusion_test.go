@@ -461,7 +461,7 @@ func assignedAddresses(t *testing.T, one, two *node) {
 func vlanInGuest(t *testing.T, m *node) {
 	m.putFile(goBuild(t, "podnic.test", "test", "-c", "-tags", "vlan", "../cni/podnic"))
 	out, err := m.try("UNNEST_PRIVILEGED=1 podnic.test -test.v -test.run VLAN", "")
-	if err != nil || strings.Count(out, "--- PASS") != 7 || strings.Contains(out, "--- SKIP") {
-		t.Errorf("%v, want 7 tests passed:\n%s", err, out)
+	if err != nil || strings.Count(out, "--- PASS") != 8 || strings.Contains(out, "--- SKIP") {
+		t.Errorf("%v, want 8 tests passed:\n%s", err, out)
 	}
 }

@@ -43,6 +43,12 @@ type fakeDaemon struct {
 	onlyOne   bool     // DetachNIC removes one NIC, not all
 }
 
+func (d *fakeDaemon) setMAC(key, mac string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.nics[key].Mac = mac
+}
+
 // start serves, at the same address as before.
 func (d *fakeDaemon) start() { d.stop = d.lab.Serve(d) }
 
@@ -154,6 +160,9 @@ func (d *fakeDaemon) DetachNIC(_ context.Context, r *hostdpb.DetachNICRequest) (
 	}
 	key := r.GetContainerId() + " " + r.GetInterface()
 	if nic := d.nics[key]; nic != nil {
+		if r.GetMac() != "" && r.GetMac() != nic.GetMac() {
+			return nil, status.Errorf(codes.FailedPrecondition, "it has %s", nic.GetMac())
+		}
 		delete(d.nics, key)
 		if d.onlyOne {
 			d.unplugOne(nic)

@@ -23,6 +23,9 @@ func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == netavark.Name {
 		os.Exit(netavark.Main(context.Background(), os.Args[1:], os.Stdin, os.Stdout))
 	}
+	if filepath.Base(os.Args[0]) == reclaimName {
+		os.Exit(reclaimMain())
+	}
 	if filepath.Base(os.Args[0]) == "brfusion" {
 		// Podman's cleanup in the background has not the environment of the test.
 		attachment.StateDir = cmp.Or(os.Getenv("TEST_STATE_DIR"), filepath.Join(filepath.Dir(os.Args[0]), "run"))

@@ -5,6 +5,7 @@
 package podnic
 
 import (
+	"context"
 	"errors"
 	"net"
 	"strings"
@@ -263,4 +264,59 @@ func TestRouteBySourceOfVLAN(t *testing.T) {
 		vlan := &netlink.Vlan{LinkAttrs: a, VlanId: 100}
 		return errors.Join(netlink.LinkAdd(vlan), netlink.LinkSetUp(vlan))
 	})
+}
+
+// Who follows the links of the trunk's namespace is told when a VLAN comes and when it ends with its pod, and HasVLAN looks for it
+// without making a link. A VLAN whose namespace is held does not end.
+func TestFollowVLAN(t *testing.T) {
+	guest, trunk := newGuest(t)
+	pod, held := newNS(t), newNS(t)
+	has := func(vlan int) (has bool) {
+		in(t, guest, func() (err error) {
+			has, err = HasVLAN(trunk, vlan)
+			return err
+		})
+		return has
+	}
+	if has(5) || has(6) {
+		t.Error("there are VLANs before the first")
+	}
+	in(t, guest, func() error {
+		_, err := AddVLAN(trunk, 5, vlanMAC, 0, pod, "eth0")
+		return err
+	})
+	in(t, guest, func() error {
+		_, err := AddVLAN(trunk, 6, net.HardwareAddr{2, 0, 0, 0, 0, 6}, 0, held, "eth0")
+		return err
+	})
+	if !has(5) || !has(6) {
+		t.Error("a VLAN in a pod is not found")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	in(t, guest, func() error {
+		first := true
+		err := Follow(ctx, nil, func() {
+			switch now, err := HasVLAN(trunk, 5); {
+			case err != nil:
+				t.Error(err)
+				cancel()
+			case first:
+				first = false
+				if err := pod.Close(); err != nil {
+					t.Error(err)
+				}
+			case !now:
+				cancel()
+			}
+		})
+		if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+			t.Error("nobody is told within a minute that the VLAN has ended")
+		}
+		return err
+	})
+	if has(5) || !has(6) {
+		t.Error("the VLAN of the namespace that was closed is there, or the held one is not")
+	}
+	wantNames(t, "guest", guest, []string{"ens1", "eth0"})
 }

@@ -1,0 +1,267 @@
+package brfusion_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
+
+	"unnest/internal/cni/attachment"
+	"unnest/internal/cni/brfusion"
+	"unnest/internal/cni/cnitest"
+	"unnest/internal/hostapi/hostdpb"
+)
+
+// reclaimName is the name by which the test binary is the process that gives NICs back.
+const reclaimName = "reclaim"
+
+func reclaimMain() int {
+	attachment.StateDir = os.Getenv("TEST_STATE_DIR")
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	r := attachment.Reclaimer{Log: log, Clean: brfusion.Clean}
+	if err := r.Run(ctx); err != nil {
+		log.Error(err.Error())
+		return 1
+	}
+	return 0
+}
+
+// reclaimer is the process that gives NICs back in the guest of a lab. A veth ends with its pod's namespace, where the NIC of a
+// VMM falls back into the guest's: so tests move it there.
+type reclaimer struct {
+	*lab
+	mu  sync.Mutex
+	log bytes.Buffer
+}
+
+func (r *reclaimer) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.log.Write(p)
+}
+
+func (r *reclaimer) said(text string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return strings.Contains(r.log.String(), text)
+}
+
+// newReclaimer makes a lab whose daemon gives addresses, and unplugs one NIC at a time.
+func newReclaimer(t *testing.T) *reclaimer {
+	l := newLab(t)
+	l.Must(os.Symlink(filepath.Join(l.Dir, "brfusion"), filepath.Join(l.Dir, reclaimName)))
+	l.daemon.onlyOne = true
+	return &reclaimer{lab: l}
+}
+
+// start starts the process. At the end of the test it ends by SIGTERM, with success.
+func (r *reclaimer) start() {
+	r.t.Helper()
+	cmd := exec.Command(filepath.Join(r.Dir, reclaimName))
+	cmd.Env = append(os.Environ(), "TEST_STATE_DIR="+filepath.Join(r.Dir, "run"))
+	cmd.Stderr = io.MultiWriter(r, r.t.Output())
+	r.Must(r.Guest.Do(func(ns.NetNS) error { return cmd.Start() }))
+	r.t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		if err := cmd.Wait(); err != nil {
+			r.t.Errorf("the process that gives NICs back: %v", err)
+		}
+	})
+}
+
+func (r *reclaimer) eventually(what string, f func() bool) {
+	r.t.Helper()
+	for begin := time.Now(); !f(); time.Sleep(10 * time.Millisecond) {
+		if time.Since(begin) > time.Minute {
+			r.t.Fatalf("not within a minute: %s; the daemon has %v", what, r.daemon.all())
+		}
+	}
+}
+
+func (r *reclaimer) has(container string) bool { return r.daemon.all()[container+" eth0"] != nil }
+
+func (r *reclaimer) wantGone(container string) {
+	r.t.Helper()
+	r.eventually(container+" is given back", func() bool { return !r.has(container) })
+	r.eventually("it is said", func() bool {
+		return r.said("gave NIC back: its pod has ended without a DEL\" container=" + container + " ")
+	})
+}
+
+func (r *reclaimer) ofDaemon(edits ...func(map[string]any)) []byte {
+	return r.config(append(edits, with("ipam", map[string]any{"type": "hostd"}))...)
+}
+
+// pod adds a pod in a namespace of its own.
+func (r *reclaimer) pod(container string, edits ...func(map[string]any)) ns.NetNS {
+	r.t.Helper()
+	pod := cnitest.NewNS(r.t)
+	r.Add(r.ofDaemon(edits...), "CNI_CONTAINERID="+container, "CNI_NETNS="+path(pod))
+	return pod
+}
+
+// move moves the NIC of a pod to another namespace, as the kernel does when the pod's ends.
+func (r *reclaimer) move(name string, from, to ns.NetNS, newName string) {
+	r.t.Helper()
+	r.Must(from.Do(func(ns.NetNS) error {
+		l, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		if err := netlink.LinkSetDown(l); err != nil {
+			return err
+		}
+		if err := netlink.LinkSetName(l, newName); err != nil {
+			return err
+		}
+		return netlink.LinkSetNsFd(l, int(to.Fd()))
+	}))
+}
+
+// What has come back before the process starts, and what comes back later, is given back, with what an ADD has left in the guest.
+// A pod that runs keeps its NIC, and a DEL that comes too late takes nothing from the pod that has come after it.
+func TestReclaim(t *testing.T) {
+	r := newReclaimer(t)
+	withServices := with("services", services)
+	first, second, third := r.pod("c1"), r.pod("c2", withServices), r.pod("c3")
+	r.move("eth0", first, r.Guest, "back1")
+	r.start()
+	r.wantGone("c1")
+	r.move("eth0", second, r.Guest, "back2")
+	r.wantGone("c2")
+	if !r.has("c3") {
+		t.Error("the pod that runs has lost its NIC")
+	}
+	fourth := r.pod("c4")
+	r.Succeeds("DEL", r.ofDaemon(), "CNI_CONTAINERID=c1", "CNI_NETNS=")
+	r.Succeeds("DEL", r.ofDaemon(withServices), "CNI_CONTAINERID=c2", "CNI_NETNS=")
+	if !r.has("c3") || !r.has("c4") {
+		t.Errorf("after late DELs the daemon has %v", r.daemon.all())
+	}
+	for name, pod := range map[string]ns.NetNS{"c3": third, "c4": fourth} {
+		r.Succeeds("DEL", r.ofDaemon(), "CNI_CONTAINERID="+name, "CNI_NETNS="+path(pod))
+	}
+	r.wantNothing()
+}
+
+// While a command holds the attachment's lock, its NIC may be in the guest's namespace. What it has done counts.
+func TestReclaimWaitsForCommands(t *testing.T) {
+	r := newReclaimer(t)
+	pod, ended := r.pod("c1"), r.pod("c2")
+	unlocks := r.lockAll()
+	r.start()
+	r.move("eth0", pod, r.Guest, "back1")
+	r.move("eth0", ended, r.Guest, "back2")
+	r.eventually("both are waited for", func() bool { return r.waiting() >= 2 })
+	if !r.has("c1") || !r.has("c2") {
+		t.Fatal("a NIC is given back under the lock of a command")
+	}
+	r.move("back1", r.Guest, pod, "eth0") // as an ADD does
+	unlocks()
+	r.wantGone("c2")
+	if !r.has("c1") {
+		t.Error("the NIC that its ADD has moved into the pod is given back")
+	}
+	r.move("eth0", pod, r.Guest, "back1")
+	r.wantGone("c1")
+	r.wantNothing()
+}
+
+// lockAll takes the locks of all attachments, as commands do.
+func (r *reclaimer) lockAll() (unlock func()) {
+	r.t.Helper()
+	var files []*os.File
+	all, err := filepath.Glob(filepath.Join(r.Dir, "run", "locks", "*"))
+	r.Must(err)
+	for _, path := range all {
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		r.Must(err)
+		files = append(files, f)
+		r.Must(syscall.Flock(int(f.Fd()), syscall.LOCK_EX))
+	}
+	if len(files) == 0 {
+		r.t.Fatal("the commands have left no lock file")
+	}
+	return func() {
+		for _, f := range files {
+			r.Must(f.Close())
+		}
+	}
+}
+
+// waiting is how many lock files are waited for.
+func (r *reclaimer) waiting() int {
+	content, err := os.ReadFile("/proc/locks")
+	r.Must(err)
+	n := 0
+	all, err := filepath.Glob(filepath.Join(r.Dir, "run", "locks", "*"))
+	r.Must(err)
+	for _, path := range all {
+		info, err := os.Stat(path)
+		r.Must(err)
+		inode := fmt.Sprintf(":%d ", info.Sys().(*syscall.Stat_t).Ino)
+		for line := range strings.Lines(string(content)) {
+			if strings.Contains(line, "-> FLOCK") && strings.Contains(line, inode) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// An ADD that is killed while it asks the daemon leaves a NIC of which the guest does not know the MAC.
+func TestReclaimAfterKilledADD(t *testing.T) {
+	r := newReclaimer(t)
+	r.start()
+	asked, goOn := make(chan struct{}), make(chan struct{})
+	r.daemon.onAttach = func(q *hostdpb.AttachNICRequest) error {
+		close(asked)
+		<-goOn
+		return r.daemon.plug(r.daemon.nics[q.GetContainerId()+" "+q.GetInterface()])
+	}
+	r.Interrupt(syscall.SIGKILL, asked, r.ofDaemon())
+	close(goOn) // the VMM plugs it all the same
+	r.wantGone("c1")
+	r.wantNothing()
+}
+
+// Without the daemon the NIC is given back once it answers, and a mistake of the daemon is tried again.
+func TestReclaimWithoutDaemon(t *testing.T) {
+	r := newReclaimer(t)
+	pod := r.pod("c1")
+	r.start()
+	r.daemon.stop()
+	r.move("eth0", pod, r.Guest, "back1")
+	r.eventually("the failure is said", func() bool { return r.said("give NIC back, whose pod has ended without a DEL; trying again") })
+	r.daemon.start()
+	r.wantGone("c1")
+	r.wantNothing()
+}
+
+// A NIC is given back only if it is still the attachment's.
+func TestReclaimOtherNIC(t *testing.T) {
+	r := newReclaimer(t)
+	pod := r.pod("c1")
+	r.daemon.setMAC("c1 eth0", "02:00:00:00:00:09")
+	r.start()
+	r.move("eth0", pod, r.Guest, "back1")
+	r.eventually("the refusal is said", func() bool { return r.said("it has 02:00:00:00:00:09") })
+	if !r.has("c1") {
+		t.Error("another NIC of the attachment is given back")
+	}
+}
