@@ -1,0 +1,92 @@
+package guestrun
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"unnest/internal/hostd/attachment"
+	"unnest/internal/hostd/record"
+)
+
+// Which boots are served and kept, and which are refused. daemon.TestGuestBootedAgain has those that end attachments.
+func TestBooted(t *testing.T) {
+	const first, second = "00000000-0000-0000-0000-000000000001", "00000000-0000-0000-0000-000000000002"
+	now := time.Now()
+	for _, c := range []struct {
+		name string
+		kept record.Boot
+		id   string
+		want error
+		then record.Boot // without its time
+	}{
+		{"of a client that is too old", record.Boot{ID: first, Since: now}, "", nil, record.Boot{ID: first}},
+		{"the first", record.Boot{}, first, nil, record.Boot{ID: first}},
+		{"the same", record.Boot{ID: first, Before: second, Since: now}, first, nil, record.Boot{ID: first, Before: second}},
+		{"late, of the boot before", record.Boot{ID: first, Before: second, Since: now.Add(-time.Minute)}, second, ErrOldBoot, record.Boot{ID: first, Before: second}},
+		{"another at once", record.Boot{ID: first, Since: now}, second, ErrManyBoot, record.Boot{ID: first}},
+		{"another, in the future", record.Boot{ID: first, Since: now.Add(100 * time.Millisecond)}, second, ErrManyBoot, record.Boot{ID: first}},
+	} {
+		g, _ := fakeGuest(t)
+		g.host.StateDir = t.TempDir()
+		if c.kept != (record.Boot{}) {
+			if err := record.WriteBoot(g.host.StateDir, g.Record.Name, c.kept); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 2 {
+			if err := g.booted(t.Context(), c.id); !errors.Is(err, c.want) {
+				t.Errorf("%s: got %v, want %v", c.name, err, c.want)
+			}
+		}
+		then, err := record.ReadBoot(g.host.StateDir, g.Record.Name)
+		if then.Since = (time.Time{}); err != nil || then != c.then {
+			t.Errorf("%s: %v is kept, error %v; want %v", c.name, then, err, c.then)
+		}
+	}
+}
+
+// A boot that cannot be kept is refused, because the next daemon would end what it attaches. A file that cannot be read is replaced.
+func TestBootIsNotKept(t *testing.T) {
+	const id = "00000000-0000-0000-0000-000000000001"
+	g, _ := fakeGuest(t)
+	g.host.StateDir = filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(g.host.StateDir, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.booted(t.Context(), id); err == nil || g.boot.ID == id {
+		t.Errorf("got %v, boot %v; want an error", err, g.boot)
+	}
+	g.host.StateDir = t.TempDir()
+	path := record.BootPath(g.host.StateDir, g.Record.Name)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte("{"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.booted(t.Context(), id); err != nil || g.boot.ID != id {
+		t.Errorf("got %v, boot %v; want %s", err, g.boot, id)
+	}
+}
+
+// A NIC that is named by its MAC is detached only if the attachment still has it.
+func TestCheckMAC(t *testing.T) {
+	g, _ := fakeGuest(t)
+	key := attachment.Key{Owner: "c1", Name: "eth0"}
+	g.nics.trunk.ports[key] = vlanPort{id: 5}
+	mac := g.nics.trunk.mac(5)
+	for _, c := range []struct {
+		key  attachment.Key
+		mac  string
+		want bool // refused
+	}{
+		{key, "", false}, {key, mac, false}, {key, strings.Replace(mac, "0a", "0e", 1), true},
+		{attachment.Key{Owner: "c2", Name: "eth0"}, mac, false},
+		{attachment.Key{Kind: attachment.Endpoint, Owner: "c1", Name: "eth0"}, "02:00:00:00:00:01", false},
+	} {
+		if err := g.nics.checkMAC(c.key, c.mac); errors.Is(err, ErrOtherNIC) != c.want {
+			t.Errorf("%v with %q: got %v, want an error: %v", c.key, c.mac, err, c.want)
+		}
+	}
+}
