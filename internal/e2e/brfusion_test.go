@@ -43,7 +43,7 @@ func TestOneGuest(t *testing.T) {
 		name string
 		run  func(*testing.T, *node)
 	}{
-		{"Pool", pool}, {"DelWithoutDaemon", delWithoutDaemon}, {"GC", gc}, {"Modes", modes},
+		{"Pool", pool}, {"DelWithoutDaemon", delWithoutDaemon}, {"GC", gc}, {"LostDEL", lostDEL}, {"Modes", modes},
 		{"HostdForItsOperator", hostdForItsOperator}, {"VLANInGuest", vlanInGuest}, {"HostPort", hostPort}, {"Sweep", sweep},
 	} {
 		runPart(t, part.name, func(t *testing.T) { part.run(t, m) }, m)
@@ -197,6 +197,7 @@ func TestGuestReboots(t *testing.T) {
 	if m.run("cat /etc/unnest/client.crt") != renewed {
 		t.Error("after the reboot the guest has its first certificate again")
 	}
+	m = m.resetWithoutDaemon(t)
 	for _, mode := range []string{"hotplug", "trunk"} {
 		m.pod("again-"+mode, map[string]any{"mode": mode})
 		m.wantReach("again-"+mode, gateway, true)
