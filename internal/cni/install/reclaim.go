@@ -29,7 +29,7 @@ const reclaimUsage = `Gives the NICs of pods back that have ended without a DEL,
 
 It acts when the network namespace of such a pod has ended, for attachments of every network. At its start it tells the host
 daemon that the guest has booted, which ends the attachments from before, and it renews the guest's certificate when that is due.
-unnest-cni install does all this on a node of Kubernetes, and unnest-cni docker-driver for Docker's containers.
+unnest-cni install does all this on a node of Kubernetes. unnest-cni docker-driver does it for Docker's containers, after 15 minutes.
 
 `
 
