@@ -67,8 +67,8 @@ func lostDEL(t *testing.T, m *node) {
 		t.Errorf("%d attachments, want those of the pod that lives and of the held ones", s.Attachments)
 	}
 	m.wantReach("lives", gateway, true)
-	lose(2, "umount /tmp/held")
-	lose(1, "kill $(cat /tmp/holder)")
+	lose(2, "kill $(cat /tmp/holder)") // first: it has a copy of the mount
+	lose(1, "umount /tmp/held")
 
 	m.pod("without-daemon", nil)
 	n.killDaemon()
