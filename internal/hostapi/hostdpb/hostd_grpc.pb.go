@@ -55,7 +55,7 @@ const (
 // FAILED_PRECONDITION only from Check, a detaching call with a MAC, and the calls for segments,
 // volumes and shared memory. Retry after RESOURCE_EXHAUSTED, UNAVAILABLE, DEADLINE_EXCEEDED and ABORTED.
 //
-// Boots: a request may have the boot ID of the guest's kernel
+// Boots: a request may have, next to the MACs of the guest, the boot ID of the guest's kernel
 // (/proc/sys/kernel/random/boot_id) in its metadata, as unnest-boot. Before the daemon serves
 // the first request of another boot, it ends the attachments of NICs and endpoints of the
 // one before, as it does when the VMM reports a reset. For two minutes it refuses requests of
@@ -325,7 +325,7 @@ func (c *hostDaemonClient) DetachSharedMemory(ctx context.Context, in *DetachSha
 // FAILED_PRECONDITION only from Check, a detaching call with a MAC, and the calls for segments,
 // volumes and shared memory. Retry after RESOURCE_EXHAUSTED, UNAVAILABLE, DEADLINE_EXCEEDED and ABORTED.
 //
-// Boots: a request may have the boot ID of the guest's kernel
+// Boots: a request may have, next to the MACs of the guest, the boot ID of the guest's kernel
 // (/proc/sys/kernel/random/boot_id) in its metadata, as unnest-boot. Before the daemon serves
 // the first request of another boot, it ends the attachments of NICs and endpoints of the
 // one before, as it does when the VMM reports a reset. For two minutes it refuses requests of
