@@ -2601,10 +2601,13 @@ func (x *Fraction) GetDropped() uint64 {
 }
 
 type AttachVolumeRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Pod           string                 `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`   // as in SegmentSpec
-	Key           string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`   // as in SegmentSpec
-	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"` // of the volume: 1 to 31 bytes of a-z, 0-9 and '-', the first no '-'
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Pod   string                 `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`   // as in SegmentSpec
+	Key   string                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`   // as in SegmentSpec
+	Name  string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"` // of the volume: 1 to 31 bytes of a-z, 0-9 and '-', the first no '-'
+	// The volume ends, with its files, when no guest has it any more. All requests for a volume
+	// that exists say the same.
+	Ephemeral     bool `protobuf:"varint,4,opt,name=ephemeral,proto3" json:"ephemeral,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2658,6 +2661,13 @@ func (x *AttachVolumeRequest) GetName() string {
 		return x.Name
 	}
 	return ""
+}
+
+func (x *AttachVolumeRequest) GetEphemeral() bool {
+	if x != nil {
+		return x.Ephemeral
+	}
+	return false
 }
 
 type AttachVolumeResponse struct {
@@ -2877,6 +2887,86 @@ func (*DetachVolumeResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_proto_rawDescGZIP(), []int{37}
 }
 
+type CollectVolumesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Keep          []*Volume              `protobuf:"bytes,1,rep,name=keep,proto3" json:"keep,omitempty"` // pod and name
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CollectVolumesRequest) Reset() {
+	*x = CollectVolumesRequest{}
+	mi := &file_hostd_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CollectVolumesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CollectVolumesRequest) ProtoMessage() {}
+
+func (x *CollectVolumesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CollectVolumesRequest.ProtoReflect.Descriptor instead.
+func (*CollectVolumesRequest) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *CollectVolumesRequest) GetKeep() []*Volume {
+	if x != nil {
+		return x.Keep
+	}
+	return nil
+}
+
+type CollectVolumesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CollectVolumesResponse) Reset() {
+	*x = CollectVolumesResponse{}
+	mi := &file_hostd_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CollectVolumesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CollectVolumesResponse) ProtoMessage() {}
+
+func (x *CollectVolumesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_hostd_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CollectVolumesResponse.ProtoReflect.Descriptor instead.
+func (*CollectVolumesResponse) Descriptor() ([]byte, []int) {
+	return file_hostd_proto_rawDescGZIP(), []int{39}
+}
+
 type AttachSharedMemoryRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Pod           string                 `protobuf:"bytes,1,opt,name=pod,proto3" json:"pod,omitempty"`    // as in SegmentSpec
@@ -2889,7 +2979,7 @@ type AttachSharedMemoryRequest struct {
 
 func (x *AttachSharedMemoryRequest) Reset() {
 	*x = AttachSharedMemoryRequest{}
-	mi := &file_hostd_proto_msgTypes[38]
+	mi := &file_hostd_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2901,7 +2991,7 @@ func (x *AttachSharedMemoryRequest) String() string {
 func (*AttachSharedMemoryRequest) ProtoMessage() {}
 
 func (x *AttachSharedMemoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[38]
+	mi := &file_hostd_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2914,7 +3004,7 @@ func (x *AttachSharedMemoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachSharedMemoryRequest.ProtoReflect.Descriptor instead.
 func (*AttachSharedMemoryRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{38}
+	return file_hostd_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *AttachSharedMemoryRequest) GetPod() string {
@@ -2954,7 +3044,7 @@ type AttachSharedMemoryResponse struct {
 
 func (x *AttachSharedMemoryResponse) Reset() {
 	*x = AttachSharedMemoryResponse{}
-	mi := &file_hostd_proto_msgTypes[39]
+	mi := &file_hostd_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2966,7 +3056,7 @@ func (x *AttachSharedMemoryResponse) String() string {
 func (*AttachSharedMemoryResponse) ProtoMessage() {}
 
 func (x *AttachSharedMemoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[39]
+	mi := &file_hostd_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2979,7 +3069,7 @@ func (x *AttachSharedMemoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachSharedMemoryResponse.ProtoReflect.Descriptor instead.
 func (*AttachSharedMemoryResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{39}
+	return file_hostd_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *AttachSharedMemoryResponse) GetMemory() *SharedMemory {
@@ -3004,7 +3094,7 @@ type SharedMemory struct {
 
 func (x *SharedMemory) Reset() {
 	*x = SharedMemory{}
-	mi := &file_hostd_proto_msgTypes[40]
+	mi := &file_hostd_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3016,7 +3106,7 @@ func (x *SharedMemory) String() string {
 func (*SharedMemory) ProtoMessage() {}
 
 func (x *SharedMemory) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[40]
+	mi := &file_hostd_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3029,7 +3119,7 @@ func (x *SharedMemory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SharedMemory.ProtoReflect.Descriptor instead.
 func (*SharedMemory) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{40}
+	return file_hostd_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SharedMemory) GetPod() string {
@@ -3070,7 +3160,7 @@ type DetachSharedMemoryRequest struct {
 
 func (x *DetachSharedMemoryRequest) Reset() {
 	*x = DetachSharedMemoryRequest{}
-	mi := &file_hostd_proto_msgTypes[41]
+	mi := &file_hostd_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3082,7 +3172,7 @@ func (x *DetachSharedMemoryRequest) String() string {
 func (*DetachSharedMemoryRequest) ProtoMessage() {}
 
 func (x *DetachSharedMemoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[41]
+	mi := &file_hostd_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3095,7 +3185,7 @@ func (x *DetachSharedMemoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachSharedMemoryRequest.ProtoReflect.Descriptor instead.
 func (*DetachSharedMemoryRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{41}
+	return file_hostd_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *DetachSharedMemoryRequest) GetPod() string {
@@ -3120,7 +3210,7 @@ type DetachSharedMemoryResponse struct {
 
 func (x *DetachSharedMemoryResponse) Reset() {
 	*x = DetachSharedMemoryResponse{}
-	mi := &file_hostd_proto_msgTypes[42]
+	mi := &file_hostd_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3132,7 +3222,7 @@ func (x *DetachSharedMemoryResponse) String() string {
 func (*DetachSharedMemoryResponse) ProtoMessage() {}
 
 func (x *DetachSharedMemoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[42]
+	mi := &file_hostd_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3145,7 +3235,7 @@ func (x *DetachSharedMemoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachSharedMemoryResponse.ProtoReflect.Descriptor instead.
 func (*DetachSharedMemoryResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{42}
+	return file_hostd_proto_rawDescGZIP(), []int{44}
 }
 
 // ApplyRequest has one of its fields. A message has at most 64 KiB.
@@ -3161,7 +3251,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_hostd_proto_msgTypes[43]
+	mi := &file_hostd_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3173,7 +3263,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[43]
+	mi := &file_hostd_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3186,7 +3276,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{43}
+	return file_hostd_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ApplyRequest) GetPod() *PodPolicy {
@@ -3237,7 +3327,7 @@ type PodPolicy struct {
 
 func (x *PodPolicy) Reset() {
 	*x = PodPolicy{}
-	mi := &file_hostd_proto_msgTypes[44]
+	mi := &file_hostd_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3249,7 +3339,7 @@ func (x *PodPolicy) String() string {
 func (*PodPolicy) ProtoMessage() {}
 
 func (x *PodPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[44]
+	mi := &file_hostd_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3262,7 +3352,7 @@ func (x *PodPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodPolicy.ProtoReflect.Descriptor instead.
 func (*PodPolicy) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{44}
+	return file_hostd_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *PodPolicy) GetPod() string {
@@ -3317,7 +3407,7 @@ type PolicyDirection struct {
 
 func (x *PolicyDirection) Reset() {
 	*x = PolicyDirection{}
-	mi := &file_hostd_proto_msgTypes[45]
+	mi := &file_hostd_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3329,7 +3419,7 @@ func (x *PolicyDirection) String() string {
 func (*PolicyDirection) ProtoMessage() {}
 
 func (x *PolicyDirection) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[45]
+	mi := &file_hostd_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3342,7 +3432,7 @@ func (x *PolicyDirection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyDirection.ProtoReflect.Descriptor instead.
 func (*PolicyDirection) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{45}
+	return file_hostd_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *PolicyDirection) GetAllow() []*PolicyRule {
@@ -3362,7 +3452,7 @@ type PolicyRule struct {
 
 func (x *PolicyRule) Reset() {
 	*x = PolicyRule{}
-	mi := &file_hostd_proto_msgTypes[46]
+	mi := &file_hostd_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3374,7 +3464,7 @@ func (x *PolicyRule) String() string {
 func (*PolicyRule) ProtoMessage() {}
 
 func (x *PolicyRule) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[46]
+	mi := &file_hostd_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3387,7 +3477,7 @@ func (x *PolicyRule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyRule.ProtoReflect.Descriptor instead.
 func (*PolicyRule) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{46}
+	return file_hostd_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *PolicyRule) GetPeers() []string {
@@ -3416,7 +3506,7 @@ type PolicyService struct {
 
 func (x *PolicyService) Reset() {
 	*x = PolicyService{}
-	mi := &file_hostd_proto_msgTypes[47]
+	mi := &file_hostd_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3428,7 +3518,7 @@ func (x *PolicyService) String() string {
 func (*PolicyService) ProtoMessage() {}
 
 func (x *PolicyService) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[47]
+	mi := &file_hostd_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3441,7 +3531,7 @@ func (x *PolicyService) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyService.ProtoReflect.Descriptor instead.
 func (*PolicyService) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{47}
+	return file_hostd_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *PolicyService) GetProtocol() Protocol {
@@ -3484,7 +3574,7 @@ type ApplyResponse struct {
 
 func (x *ApplyResponse) Reset() {
 	*x = ApplyResponse{}
-	mi := &file_hostd_proto_msgTypes[48]
+	mi := &file_hostd_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3496,7 +3586,7 @@ func (x *ApplyResponse) String() string {
 func (*ApplyResponse) ProtoMessage() {}
 
 func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[48]
+	mi := &file_hostd_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3509,7 +3599,7 @@ func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResponse.ProtoReflect.Descriptor instead.
 func (*ApplyResponse) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{48}
+	return file_hostd_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ApplyResponse) GetPods() uint32 {
@@ -3560,7 +3650,7 @@ type Ownership struct {
 
 func (x *Ownership) Reset() {
 	*x = Ownership{}
-	mi := &file_hostd_proto_msgTypes[49]
+	mi := &file_hostd_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3572,7 +3662,7 @@ func (x *Ownership) String() string {
 func (*Ownership) ProtoMessage() {}
 
 func (x *Ownership) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[49]
+	mi := &file_hostd_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3585,7 +3675,7 @@ func (x *Ownership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ownership.ProtoReflect.Descriptor instead.
 func (*Ownership) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{49}
+	return file_hostd_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Ownership) GetPods() []*AttachedPod {
@@ -3614,7 +3704,7 @@ type AttachedPod struct {
 
 func (x *AttachedPod) Reset() {
 	*x = AttachedPod{}
-	mi := &file_hostd_proto_msgTypes[50]
+	mi := &file_hostd_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3626,7 +3716,7 @@ func (x *AttachedPod) String() string {
 func (*AttachedPod) ProtoMessage() {}
 
 func (x *AttachedPod) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[50]
+	mi := &file_hostd_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3639,7 +3729,7 @@ func (x *AttachedPod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachedPod.ProtoReflect.Descriptor instead.
 func (*AttachedPod) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{50}
+	return file_hostd_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *AttachedPod) GetUid() string {
@@ -3675,7 +3765,7 @@ type AddressRanges struct {
 
 func (x *AddressRanges) Reset() {
 	*x = AddressRanges{}
-	mi := &file_hostd_proto_msgTypes[51]
+	mi := &file_hostd_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3687,7 +3777,7 @@ func (x *AddressRanges) String() string {
 func (*AddressRanges) ProtoMessage() {}
 
 func (x *AddressRanges) ProtoReflect() protoreflect.Message {
-	mi := &file_hostd_proto_msgTypes[51]
+	mi := &file_hostd_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3700,7 +3790,7 @@ func (x *AddressRanges) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddressRanges.ProtoReflect.Descriptor instead.
 func (*AddressRanges) Descriptor() ([]byte, []int) {
-	return file_hostd_proto_rawDescGZIP(), []int{51}
+	return file_hostd_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *AddressRanges) GetPods() []string {
@@ -3895,11 +3985,12 @@ const file_hostd_proto_rawDesc = "" +
 	"\n" +
 	"broadcasts\x18\x06 \x01(\x04R\n" +
 	"broadcasts\x12\x18\n" +
-	"\adropped\x18\a \x01(\x04R\adropped\"M\n" +
+	"\adropped\x18\a \x01(\x04R\adropped\"k\n" +
 	"\x13AttachVolumeRequest\x12\x10\n" +
 	"\x03pod\x18\x01 \x01(\tR\x03pod\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x12\n" +
-	"\x04name\x18\x03 \x01(\tR\x04name\"G\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x1c\n" +
+	"\tephemeral\x18\x04 \x01(\bR\tephemeral\"G\n" +
 	"\x14AttachVolumeResponse\x12/\n" +
 	"\x06volume\x18\x01 \x01(\v2\x17.unnest.hostd.v1.VolumeR\x06volume\"\xa8\x01\n" +
 	"\x06Volume\x12\x10\n" +
@@ -3912,7 +4003,10 @@ const file_hostd_proto_rawDesc = "" +
 	"\x13DetachVolumeRequest\x12\x10\n" +
 	"\x03pod\x18\x01 \x01(\tR\x03pod\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"\x16\n" +
-	"\x14DetachVolumeResponse\"g\n" +
+	"\x14DetachVolumeResponse\"D\n" +
+	"\x15CollectVolumesRequest\x12+\n" +
+	"\x04keep\x18\x01 \x03(\v2\x17.unnest.hostd.v1.VolumeR\x04keep\"\x18\n" +
+	"\x16CollectVolumesResponse\"g\n" +
 	"\x19AttachSharedMemoryRequest\x12\x10\n" +
 	"\x03pod\x18\x01 \x01(\tR\x03pod\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x12\n" +
@@ -4001,8 +4095,7 @@ const file_hostd_proto_rawDesc = "" +
 	"\x14PROTOCOL_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fPROTOCOL_TCP\x10\x06\x12\x10\n" +
 	"\fPROTOCOL_UDP\x10\x11\x12\x12\n" +
-	"\rPROTOCOL_SCTP\x10\x84\x012\xae\n" +
-	"\n" +
+	"\rPROTOCOL_SCTP\x10\x84\x012\x91\v\n" +
 	"\n" +
 	"HostDaemon\x12R\n" +
 	"\tAttachNIC\x12!.unnest.hostd.v1.AttachNICRequest\x1a\".unnest.hostd.v1.AttachNICResponse\x12R\n" +
@@ -4017,7 +4110,8 @@ const file_hostd_proto_rawDesc = "" +
 	"\fLeaveSegment\x12$.unnest.hostd.v1.LeaveSegmentRequest\x1a%.unnest.hostd.v1.LeaveSegmentResponse\x12^\n" +
 	"\rSegmentStatus\x12%.unnest.hostd.v1.SegmentStatusRequest\x1a&.unnest.hostd.v1.SegmentStatusResponse\x12[\n" +
 	"\fAttachVolume\x12$.unnest.hostd.v1.AttachVolumeRequest\x1a%.unnest.hostd.v1.AttachVolumeResponse\x12[\n" +
-	"\fDetachVolume\x12$.unnest.hostd.v1.DetachVolumeRequest\x1a%.unnest.hostd.v1.DetachVolumeResponse\x12m\n" +
+	"\fDetachVolume\x12$.unnest.hostd.v1.DetachVolumeRequest\x1a%.unnest.hostd.v1.DetachVolumeResponse\x12a\n" +
+	"\x0eCollectVolumes\x12&.unnest.hostd.v1.CollectVolumesRequest\x1a'.unnest.hostd.v1.CollectVolumesResponse\x12m\n" +
 	"\x12AttachSharedMemory\x12*.unnest.hostd.v1.AttachSharedMemoryRequest\x1a+.unnest.hostd.v1.AttachSharedMemoryResponse\x12m\n" +
 	"\x12DetachSharedMemory\x12*.unnest.hostd.v1.DetachSharedMemoryRequest\x1a+.unnest.hostd.v1.DetachSharedMemoryResponse2X\n" +
 	"\n" +
@@ -4037,7 +4131,7 @@ func file_hostd_proto_rawDescGZIP() []byte {
 }
 
 var file_hostd_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_hostd_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
+var file_hostd_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
 var file_hostd_proto_goTypes = []any{
 	(Mode)(0),                          // 0: unnest.hostd.v1.Mode
 	(NICState)(0),                      // 1: unnest.hostd.v1.NICState
@@ -4084,20 +4178,22 @@ var file_hostd_proto_goTypes = []any{
 	(*Volume)(nil),                     // 42: unnest.hostd.v1.Volume
 	(*DetachVolumeRequest)(nil),        // 43: unnest.hostd.v1.DetachVolumeRequest
 	(*DetachVolumeResponse)(nil),       // 44: unnest.hostd.v1.DetachVolumeResponse
-	(*AttachSharedMemoryRequest)(nil),  // 45: unnest.hostd.v1.AttachSharedMemoryRequest
-	(*AttachSharedMemoryResponse)(nil), // 46: unnest.hostd.v1.AttachSharedMemoryResponse
-	(*SharedMemory)(nil),               // 47: unnest.hostd.v1.SharedMemory
-	(*DetachSharedMemoryRequest)(nil),  // 48: unnest.hostd.v1.DetachSharedMemoryRequest
-	(*DetachSharedMemoryResponse)(nil), // 49: unnest.hostd.v1.DetachSharedMemoryResponse
-	(*ApplyRequest)(nil),               // 50: unnest.hostd.v1.ApplyRequest
-	(*PodPolicy)(nil),                  // 51: unnest.hostd.v1.PodPolicy
-	(*PolicyDirection)(nil),            // 52: unnest.hostd.v1.PolicyDirection
-	(*PolicyRule)(nil),                 // 53: unnest.hostd.v1.PolicyRule
-	(*PolicyService)(nil),              // 54: unnest.hostd.v1.PolicyService
-	(*ApplyResponse)(nil),              // 55: unnest.hostd.v1.ApplyResponse
-	(*Ownership)(nil),                  // 56: unnest.hostd.v1.Ownership
-	(*AttachedPod)(nil),                // 57: unnest.hostd.v1.AttachedPod
-	(*AddressRanges)(nil),              // 58: unnest.hostd.v1.AddressRanges
+	(*CollectVolumesRequest)(nil),      // 45: unnest.hostd.v1.CollectVolumesRequest
+	(*CollectVolumesResponse)(nil),     // 46: unnest.hostd.v1.CollectVolumesResponse
+	(*AttachSharedMemoryRequest)(nil),  // 47: unnest.hostd.v1.AttachSharedMemoryRequest
+	(*AttachSharedMemoryResponse)(nil), // 48: unnest.hostd.v1.AttachSharedMemoryResponse
+	(*SharedMemory)(nil),               // 49: unnest.hostd.v1.SharedMemory
+	(*DetachSharedMemoryRequest)(nil),  // 50: unnest.hostd.v1.DetachSharedMemoryRequest
+	(*DetachSharedMemoryResponse)(nil), // 51: unnest.hostd.v1.DetachSharedMemoryResponse
+	(*ApplyRequest)(nil),               // 52: unnest.hostd.v1.ApplyRequest
+	(*PodPolicy)(nil),                  // 53: unnest.hostd.v1.PodPolicy
+	(*PolicyDirection)(nil),            // 54: unnest.hostd.v1.PolicyDirection
+	(*PolicyRule)(nil),                 // 55: unnest.hostd.v1.PolicyRule
+	(*PolicyService)(nil),              // 56: unnest.hostd.v1.PolicyService
+	(*ApplyResponse)(nil),              // 57: unnest.hostd.v1.ApplyResponse
+	(*Ownership)(nil),                  // 58: unnest.hostd.v1.Ownership
+	(*AttachedPod)(nil),                // 59: unnest.hostd.v1.AttachedPod
+	(*AddressRanges)(nil),              // 60: unnest.hostd.v1.AddressRanges
 }
 var file_hostd_proto_depIdxs = []int32{
 	0,  // 0: unnest.hostd.v1.AttachNICRequest.mode:type_name -> unnest.hostd.v1.Mode
@@ -4129,54 +4225,57 @@ var file_hostd_proto_depIdxs = []int32{
 	39, // 26: unnest.hostd.v1.Segment.fractions:type_name -> unnest.hostd.v1.Fraction
 	42, // 27: unnest.hostd.v1.AttachVolumeResponse.volume:type_name -> unnest.hostd.v1.Volume
 	5,  // 28: unnest.hostd.v1.Volume.transport:type_name -> unnest.hostd.v1.VolumeTransport
-	47, // 29: unnest.hostd.v1.AttachSharedMemoryResponse.memory:type_name -> unnest.hostd.v1.SharedMemory
-	51, // 30: unnest.hostd.v1.ApplyRequest.pod:type_name -> unnest.hostd.v1.PodPolicy
-	51, // 31: unnest.hostd.v1.ApplyRequest.more:type_name -> unnest.hostd.v1.PodPolicy
-	52, // 32: unnest.hostd.v1.PodPolicy.ingress:type_name -> unnest.hostd.v1.PolicyDirection
-	52, // 33: unnest.hostd.v1.PodPolicy.egress:type_name -> unnest.hostd.v1.PolicyDirection
-	53, // 34: unnest.hostd.v1.PolicyDirection.allow:type_name -> unnest.hostd.v1.PolicyRule
-	54, // 35: unnest.hostd.v1.PolicyRule.services:type_name -> unnest.hostd.v1.PolicyService
-	6,  // 36: unnest.hostd.v1.PolicyService.protocol:type_name -> unnest.hostd.v1.Protocol
-	56, // 37: unnest.hostd.v1.ApplyResponse.ownership:type_name -> unnest.hostd.v1.Ownership
-	57, // 38: unnest.hostd.v1.Ownership.pods:type_name -> unnest.hostd.v1.AttachedPod
-	58, // 39: unnest.hostd.v1.Ownership.ranges:type_name -> unnest.hostd.v1.AddressRanges
-	7,  // 40: unnest.hostd.v1.HostDaemon.AttachNIC:input_type -> unnest.hostd.v1.AttachNICRequest
-	13, // 41: unnest.hostd.v1.HostDaemon.DetachNIC:input_type -> unnest.hostd.v1.DetachNICRequest
-	15, // 42: unnest.hostd.v1.HostDaemon.ListNICs:input_type -> unnest.hostd.v1.ListNICsRequest
-	17, // 43: unnest.hostd.v1.HostDaemon.Check:input_type -> unnest.hostd.v1.CheckRequest
-	19, // 44: unnest.hostd.v1.HostDaemon.GC:input_type -> unnest.hostd.v1.GCRequest
-	22, // 45: unnest.hostd.v1.HostDaemon.Status:input_type -> unnest.hostd.v1.StatusRequest
-	26, // 46: unnest.hostd.v1.HostDaemon.Renew:input_type -> unnest.hostd.v1.RenewRequest
-	29, // 47: unnest.hostd.v1.HostDaemon.CreateSegment:input_type -> unnest.hostd.v1.CreateSegmentRequest
-	31, // 48: unnest.hostd.v1.HostDaemon.JoinSegment:input_type -> unnest.hostd.v1.JoinSegmentRequest
-	34, // 49: unnest.hostd.v1.HostDaemon.LeaveSegment:input_type -> unnest.hostd.v1.LeaveSegmentRequest
-	36, // 50: unnest.hostd.v1.HostDaemon.SegmentStatus:input_type -> unnest.hostd.v1.SegmentStatusRequest
-	40, // 51: unnest.hostd.v1.HostDaemon.AttachVolume:input_type -> unnest.hostd.v1.AttachVolumeRequest
-	43, // 52: unnest.hostd.v1.HostDaemon.DetachVolume:input_type -> unnest.hostd.v1.DetachVolumeRequest
-	45, // 53: unnest.hostd.v1.HostDaemon.AttachSharedMemory:input_type -> unnest.hostd.v1.AttachSharedMemoryRequest
-	48, // 54: unnest.hostd.v1.HostDaemon.DetachSharedMemory:input_type -> unnest.hostd.v1.DetachSharedMemoryRequest
-	50, // 55: unnest.hostd.v1.HostPolicy.Apply:input_type -> unnest.hostd.v1.ApplyRequest
-	10, // 56: unnest.hostd.v1.HostDaemon.AttachNIC:output_type -> unnest.hostd.v1.AttachNICResponse
-	14, // 57: unnest.hostd.v1.HostDaemon.DetachNIC:output_type -> unnest.hostd.v1.DetachNICResponse
-	16, // 58: unnest.hostd.v1.HostDaemon.ListNICs:output_type -> unnest.hostd.v1.ListNICsResponse
-	18, // 59: unnest.hostd.v1.HostDaemon.Check:output_type -> unnest.hostd.v1.CheckResponse
-	21, // 60: unnest.hostd.v1.HostDaemon.GC:output_type -> unnest.hostd.v1.GCResponse
-	23, // 61: unnest.hostd.v1.HostDaemon.Status:output_type -> unnest.hostd.v1.StatusResponse
-	27, // 62: unnest.hostd.v1.HostDaemon.Renew:output_type -> unnest.hostd.v1.RenewResponse
-	30, // 63: unnest.hostd.v1.HostDaemon.CreateSegment:output_type -> unnest.hostd.v1.CreateSegmentResponse
-	32, // 64: unnest.hostd.v1.HostDaemon.JoinSegment:output_type -> unnest.hostd.v1.JoinSegmentResponse
-	35, // 65: unnest.hostd.v1.HostDaemon.LeaveSegment:output_type -> unnest.hostd.v1.LeaveSegmentResponse
-	37, // 66: unnest.hostd.v1.HostDaemon.SegmentStatus:output_type -> unnest.hostd.v1.SegmentStatusResponse
-	41, // 67: unnest.hostd.v1.HostDaemon.AttachVolume:output_type -> unnest.hostd.v1.AttachVolumeResponse
-	44, // 68: unnest.hostd.v1.HostDaemon.DetachVolume:output_type -> unnest.hostd.v1.DetachVolumeResponse
-	46, // 69: unnest.hostd.v1.HostDaemon.AttachSharedMemory:output_type -> unnest.hostd.v1.AttachSharedMemoryResponse
-	49, // 70: unnest.hostd.v1.HostDaemon.DetachSharedMemory:output_type -> unnest.hostd.v1.DetachSharedMemoryResponse
-	55, // 71: unnest.hostd.v1.HostPolicy.Apply:output_type -> unnest.hostd.v1.ApplyResponse
-	56, // [56:72] is the sub-list for method output_type
-	40, // [40:56] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	42, // 29: unnest.hostd.v1.CollectVolumesRequest.keep:type_name -> unnest.hostd.v1.Volume
+	49, // 30: unnest.hostd.v1.AttachSharedMemoryResponse.memory:type_name -> unnest.hostd.v1.SharedMemory
+	53, // 31: unnest.hostd.v1.ApplyRequest.pod:type_name -> unnest.hostd.v1.PodPolicy
+	53, // 32: unnest.hostd.v1.ApplyRequest.more:type_name -> unnest.hostd.v1.PodPolicy
+	54, // 33: unnest.hostd.v1.PodPolicy.ingress:type_name -> unnest.hostd.v1.PolicyDirection
+	54, // 34: unnest.hostd.v1.PodPolicy.egress:type_name -> unnest.hostd.v1.PolicyDirection
+	55, // 35: unnest.hostd.v1.PolicyDirection.allow:type_name -> unnest.hostd.v1.PolicyRule
+	56, // 36: unnest.hostd.v1.PolicyRule.services:type_name -> unnest.hostd.v1.PolicyService
+	6,  // 37: unnest.hostd.v1.PolicyService.protocol:type_name -> unnest.hostd.v1.Protocol
+	58, // 38: unnest.hostd.v1.ApplyResponse.ownership:type_name -> unnest.hostd.v1.Ownership
+	59, // 39: unnest.hostd.v1.Ownership.pods:type_name -> unnest.hostd.v1.AttachedPod
+	60, // 40: unnest.hostd.v1.Ownership.ranges:type_name -> unnest.hostd.v1.AddressRanges
+	7,  // 41: unnest.hostd.v1.HostDaemon.AttachNIC:input_type -> unnest.hostd.v1.AttachNICRequest
+	13, // 42: unnest.hostd.v1.HostDaemon.DetachNIC:input_type -> unnest.hostd.v1.DetachNICRequest
+	15, // 43: unnest.hostd.v1.HostDaemon.ListNICs:input_type -> unnest.hostd.v1.ListNICsRequest
+	17, // 44: unnest.hostd.v1.HostDaemon.Check:input_type -> unnest.hostd.v1.CheckRequest
+	19, // 45: unnest.hostd.v1.HostDaemon.GC:input_type -> unnest.hostd.v1.GCRequest
+	22, // 46: unnest.hostd.v1.HostDaemon.Status:input_type -> unnest.hostd.v1.StatusRequest
+	26, // 47: unnest.hostd.v1.HostDaemon.Renew:input_type -> unnest.hostd.v1.RenewRequest
+	29, // 48: unnest.hostd.v1.HostDaemon.CreateSegment:input_type -> unnest.hostd.v1.CreateSegmentRequest
+	31, // 49: unnest.hostd.v1.HostDaemon.JoinSegment:input_type -> unnest.hostd.v1.JoinSegmentRequest
+	34, // 50: unnest.hostd.v1.HostDaemon.LeaveSegment:input_type -> unnest.hostd.v1.LeaveSegmentRequest
+	36, // 51: unnest.hostd.v1.HostDaemon.SegmentStatus:input_type -> unnest.hostd.v1.SegmentStatusRequest
+	40, // 52: unnest.hostd.v1.HostDaemon.AttachVolume:input_type -> unnest.hostd.v1.AttachVolumeRequest
+	43, // 53: unnest.hostd.v1.HostDaemon.DetachVolume:input_type -> unnest.hostd.v1.DetachVolumeRequest
+	45, // 54: unnest.hostd.v1.HostDaemon.CollectVolumes:input_type -> unnest.hostd.v1.CollectVolumesRequest
+	47, // 55: unnest.hostd.v1.HostDaemon.AttachSharedMemory:input_type -> unnest.hostd.v1.AttachSharedMemoryRequest
+	50, // 56: unnest.hostd.v1.HostDaemon.DetachSharedMemory:input_type -> unnest.hostd.v1.DetachSharedMemoryRequest
+	52, // 57: unnest.hostd.v1.HostPolicy.Apply:input_type -> unnest.hostd.v1.ApplyRequest
+	10, // 58: unnest.hostd.v1.HostDaemon.AttachNIC:output_type -> unnest.hostd.v1.AttachNICResponse
+	14, // 59: unnest.hostd.v1.HostDaemon.DetachNIC:output_type -> unnest.hostd.v1.DetachNICResponse
+	16, // 60: unnest.hostd.v1.HostDaemon.ListNICs:output_type -> unnest.hostd.v1.ListNICsResponse
+	18, // 61: unnest.hostd.v1.HostDaemon.Check:output_type -> unnest.hostd.v1.CheckResponse
+	21, // 62: unnest.hostd.v1.HostDaemon.GC:output_type -> unnest.hostd.v1.GCResponse
+	23, // 63: unnest.hostd.v1.HostDaemon.Status:output_type -> unnest.hostd.v1.StatusResponse
+	27, // 64: unnest.hostd.v1.HostDaemon.Renew:output_type -> unnest.hostd.v1.RenewResponse
+	30, // 65: unnest.hostd.v1.HostDaemon.CreateSegment:output_type -> unnest.hostd.v1.CreateSegmentResponse
+	32, // 66: unnest.hostd.v1.HostDaemon.JoinSegment:output_type -> unnest.hostd.v1.JoinSegmentResponse
+	35, // 67: unnest.hostd.v1.HostDaemon.LeaveSegment:output_type -> unnest.hostd.v1.LeaveSegmentResponse
+	37, // 68: unnest.hostd.v1.HostDaemon.SegmentStatus:output_type -> unnest.hostd.v1.SegmentStatusResponse
+	41, // 69: unnest.hostd.v1.HostDaemon.AttachVolume:output_type -> unnest.hostd.v1.AttachVolumeResponse
+	44, // 70: unnest.hostd.v1.HostDaemon.DetachVolume:output_type -> unnest.hostd.v1.DetachVolumeResponse
+	46, // 71: unnest.hostd.v1.HostDaemon.CollectVolumes:output_type -> unnest.hostd.v1.CollectVolumesResponse
+	48, // 72: unnest.hostd.v1.HostDaemon.AttachSharedMemory:output_type -> unnest.hostd.v1.AttachSharedMemoryResponse
+	51, // 73: unnest.hostd.v1.HostDaemon.DetachSharedMemory:output_type -> unnest.hostd.v1.DetachSharedMemoryResponse
+	57, // 74: unnest.hostd.v1.HostPolicy.Apply:output_type -> unnest.hostd.v1.ApplyResponse
+	58, // [58:75] is the sub-list for method output_type
+	41, // [41:58] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_hostd_proto_init() }
@@ -4190,7 +4289,7 @@ func file_hostd_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_hostd_proto_rawDesc), len(file_hostd_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   52,
+			NumMessages:   54,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

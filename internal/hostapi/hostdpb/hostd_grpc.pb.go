@@ -34,6 +34,7 @@ const (
 	HostDaemon_SegmentStatus_FullMethodName      = "/unnest.hostd.v1.HostDaemon/SegmentStatus"
 	HostDaemon_AttachVolume_FullMethodName       = "/unnest.hostd.v1.HostDaemon/AttachVolume"
 	HostDaemon_DetachVolume_FullMethodName       = "/unnest.hostd.v1.HostDaemon/DetachVolume"
+	HostDaemon_CollectVolumes_FullMethodName     = "/unnest.hostd.v1.HostDaemon/CollectVolumes"
 	HostDaemon_AttachSharedMemory_FullMethodName = "/unnest.hostd.v1.HostDaemon/AttachSharedMemory"
 	HostDaemon_DetachSharedMemory_FullMethodName = "/unnest.hostd.v1.HostDaemon/DetachSharedMemory"
 )
@@ -132,14 +133,17 @@ type HostDaemonClient interface {
 	// it has. NOT_FOUND: there is no segment of the name.
 	SegmentStatus(ctx context.Context, in *SegmentStatusRequest, opts ...grpc.CallOption) (*SegmentStatusResponse, error)
 	// AttachVolume gives the guest a volume of a pod: a directory of the host, which
-	// is created if missing and stays when the pod is gone. Called again, it returns
-	// the same volume. It may wait a few seconds for a port. ABORTED: the volume is being
-	// detached. FAILED_PRECONDITION: the tenant has no volumes, or the guest cannot
-	// have any; the message says what to change.
+	// is created if missing and stays when the pod is gone, unless it is ephemeral. Called
+	// again, it returns the same volume. It may wait a few seconds for a port. ABORTED: the
+	// volume is being detached. FAILED_PRECONDITION: the tenant has no volumes, the guest cannot
+	// have any, or the volume exists and ends at another time; the message says what to change.
 	AttachVolume(ctx context.Context, in *AttachVolumeRequest, opts ...grpc.CallOption) (*AttachVolumeResponse, error)
 	// DetachVolume takes a volume away from this guest, which should have unmounted it. It
 	// returns when the guest has given it up, and succeeds if there is none.
 	DetachVolume(ctx context.Context, in *DetachVolumeRequest, opts ...grpc.CallOption) (*DetachVolumeResponse, error)
+	// CollectVolumes detaches the guest's ephemeral volumes, except those that the request names:
+	// what a system of the guest has left that was reset.
+	CollectVolumes(ctx context.Context, in *CollectVolumesRequest, opts ...grpc.CallOption) (*CollectVolumesResponse, error)
 	// AttachSharedMemory gives the guest memory that the guests of a pod share, as the
 	// memory of a PCI device. The first request creates it, filled with zeros; it is freed
 	// when the last guest detaches it. FAILED_PRECONDITION: it exists with another size, or
@@ -288,6 +292,16 @@ func (c *hostDaemonClient) DetachVolume(ctx context.Context, in *DetachVolumeReq
 	return out, nil
 }
 
+func (c *hostDaemonClient) CollectVolumes(ctx context.Context, in *CollectVolumesRequest, opts ...grpc.CallOption) (*CollectVolumesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CollectVolumesResponse)
+	err := c.cc.Invoke(ctx, HostDaemon_CollectVolumes_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *hostDaemonClient) AttachSharedMemory(ctx context.Context, in *AttachSharedMemoryRequest, opts ...grpc.CallOption) (*AttachSharedMemoryResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(AttachSharedMemoryResponse)
@@ -402,14 +416,17 @@ type HostDaemonServer interface {
 	// it has. NOT_FOUND: there is no segment of the name.
 	SegmentStatus(context.Context, *SegmentStatusRequest) (*SegmentStatusResponse, error)
 	// AttachVolume gives the guest a volume of a pod: a directory of the host, which
-	// is created if missing and stays when the pod is gone. Called again, it returns
-	// the same volume. It may wait a few seconds for a port. ABORTED: the volume is being
-	// detached. FAILED_PRECONDITION: the tenant has no volumes, or the guest cannot
-	// have any; the message says what to change.
+	// is created if missing and stays when the pod is gone, unless it is ephemeral. Called
+	// again, it returns the same volume. It may wait a few seconds for a port. ABORTED: the
+	// volume is being detached. FAILED_PRECONDITION: the tenant has no volumes, the guest cannot
+	// have any, or the volume exists and ends at another time; the message says what to change.
 	AttachVolume(context.Context, *AttachVolumeRequest) (*AttachVolumeResponse, error)
 	// DetachVolume takes a volume away from this guest, which should have unmounted it. It
 	// returns when the guest has given it up, and succeeds if there is none.
 	DetachVolume(context.Context, *DetachVolumeRequest) (*DetachVolumeResponse, error)
+	// CollectVolumes detaches the guest's ephemeral volumes, except those that the request names:
+	// what a system of the guest has left that was reset.
+	CollectVolumes(context.Context, *CollectVolumesRequest) (*CollectVolumesResponse, error)
 	// AttachSharedMemory gives the guest memory that the guests of a pod share, as the
 	// memory of a PCI device. The first request creates it, filled with zeros; it is freed
 	// when the last guest detaches it. FAILED_PRECONDITION: it exists with another size, or
@@ -466,6 +483,9 @@ func (UnimplementedHostDaemonServer) AttachVolume(context.Context, *AttachVolume
 }
 func (UnimplementedHostDaemonServer) DetachVolume(context.Context, *DetachVolumeRequest) (*DetachVolumeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DetachVolume not implemented")
+}
+func (UnimplementedHostDaemonServer) CollectVolumes(context.Context, *CollectVolumesRequest) (*CollectVolumesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CollectVolumes not implemented")
 }
 func (UnimplementedHostDaemonServer) AttachSharedMemory(context.Context, *AttachSharedMemoryRequest) (*AttachSharedMemoryResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method AttachSharedMemory not implemented")
@@ -728,6 +748,24 @@ func _HostDaemon_DetachVolume_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _HostDaemon_CollectVolumes_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CollectVolumesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(HostDaemonServer).CollectVolumes(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: HostDaemon_CollectVolumes_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(HostDaemonServer).CollectVolumes(ctx, req.(*CollectVolumesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _HostDaemon_AttachSharedMemory_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(AttachSharedMemoryRequest)
 	if err := dec(in); err != nil {
@@ -822,6 +860,10 @@ var HostDaemon_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DetachVolume",
 			Handler:    _HostDaemon_DetachVolume_Handler,
+		},
+		{
+			MethodName: "CollectVolumes",
+			Handler:    _HostDaemon_CollectVolumes_Handler,
 		},
 		{
 			MethodName: "AttachSharedMemory",

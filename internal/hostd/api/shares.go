@@ -2,7 +2,9 @@ package api
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"unnest/internal/hostapi/hostdpb"
@@ -15,13 +17,13 @@ import (
 
 // AttachVolume implements hostdpb.HostDaemonServer.
 func (h *Handler) AttachVolume(ctx context.Context, r *hostdpb.AttachVolumeRequest) (*hostdpb.AttachVolumeResponse, error) {
-	s, err := h.attachShare(ctx, share.ID{Kind: share.Volume, Pod: r.GetPod(), Name: r.GetName()}, r.GetKey(), 0)
+	s, err := h.attachShare(ctx, shares.Request{ID: share.ID{Kind: share.Volume, Pod: r.GetPod(), Name: r.GetName()}, Ephemeral: r.GetEphemeral()}, r.GetKey())
 	return &hostdpb.AttachVolumeResponse{Volume: wireVolume(s)}, err
 }
 
 // AttachSharedMemory implements hostdpb.HostDaemonServer.
 func (h *Handler) AttachSharedMemory(ctx context.Context, r *hostdpb.AttachSharedMemoryRequest) (*hostdpb.AttachSharedMemoryResponse, error) {
-	s, err := h.attachShare(ctx, share.ID{Kind: share.Memory, Pod: r.GetPod(), Name: r.GetName()}, r.GetKey(), r.GetSize())
+	s, err := h.attachShare(ctx, shares.Request{ID: share.ID{Kind: share.Memory, Pod: r.GetPod(), Name: r.GetName()}, Size: r.GetSize()}, r.GetKey())
 	m := &hostdpb.SharedMemory{Pod: s.ID.Pod, Name: s.ID.Name, Size: uint64(s.Memory), Port: s.Place}
 	return &hostdpb.AttachSharedMemoryResponse{Memory: m}, err
 }
@@ -36,10 +38,21 @@ func (h *Handler) DetachSharedMemory(ctx context.Context, r *hostdpb.DetachShare
 	return &hostdpb.DetachSharedMemoryResponse{}, h.detachShare(ctx, share.ID{Kind: share.Memory, Pod: r.GetPod(), Name: r.GetName()})
 }
 
+// CollectVolumes implements hostdpb.HostDaemonServer.
+func (h *Handler) CollectVolumes(ctx context.Context, r *hostdpb.CollectVolumesRequest) (*hostdpb.CollectVolumesResponse, error) {
+	all, err := onGuest(ctx, h, func(g *guestrun.Guest) ([]share.ID, error) { return g.EphemeralVolumes(ctx) })
+	for _, id := range all {
+		if !slices.ContainsFunc(r.GetKeep(), func(v *hostdpb.Volume) bool { return v.GetPod() == id.Pod && v.GetName() == id.Name }) {
+			err = errors.Join(err, h.detachShare(ctx, id))
+		}
+	}
+	return &hostdpb.CollectVolumesResponse{}, err
+}
+
 // attachShare gives the guest that calls a volume or shared memory of a pod, for the
 // pod's key. If the pod has a segment, the key is the segment's.
-func (h *Handler) attachShare(ctx context.Context, id share.ID, key string, size uint64) (s shares.Shared, err error) {
-	begin, c := time.Now(), caller(ctx)
+func (h *Handler) attachShare(ctx context.Context, q shares.Request, key string) (s shares.Shared, err error) {
+	begin, c, id := time.Now(), caller(ctx), q.ID
 	if err := id.Validate(); err != nil {
 		return s, err
 	}
@@ -49,8 +62,8 @@ func (h *Handler) attachShare(ctx context.Context, id share.ID, key string, size
 	if err := h.Host.Segments.CheckPodKey(c.Tenant.Name, id.Pod, key); err != nil {
 		return s, err
 	}
-	digest := share.Digest(segments.Digest(c.Tenant.Name, id.Pod, key))
-	s, err = onGuest(ctx, h, func(g *guestrun.Guest) (shares.Shared, error) { return g.AttachShare(ctx, id, digest, size) })
+	q.Key = share.Digest(segments.Digest(c.Tenant.Name, id.Pod, key))
+	s, err = onGuest(ctx, h, func(g *guestrun.Guest) (shares.Shared, error) { return g.AttachShare(ctx, q) })
 	h.logShare(ctx, "attach "+string(id.Kind), c.Record, id, begin, err)
 	return s, err
 }

@@ -65,12 +65,13 @@ func (d *daemon) removeEnded(r record.Guest) error {
 
 // removeRun removes what a run of a guest has made.
 func (d *daemon) removeRun(r record.Guest) error {
-	err := errors.Join(d.host.Ports.RetirePrefixed(r.TAPPrefix(), r.VLANPrefix()), d.host.Segments.RemoveGuest(r.Name),
-		d.host.Shares.RemoveGuest(r.Tenant, r.Name, r.Export))
+	quotas := quota.Tenant{Name: r.Tenant}
 	if t := d.tenant(r.Tenant); t != nil {
-		t.ReleaseAll(r.Name)
+		defer t.ReleaseAll(r.Name)
+		quotas = t.Now()
 	}
-	return err
+	return errors.Join(d.host.Ports.RetirePrefixed(r.TAPPrefix(), r.VLANPrefix()), d.host.Segments.RemoveGuest(r.Name),
+		d.host.Shares.RemoveGuest(quotas, r.Name, r.Export))
 }
 
 // unreserve ends the reservation of the addresses of a guest that is gone.
@@ -103,24 +104,29 @@ func (d *daemon) deleteOrphans() {
 	}
 }
 
-// closeOtherExports closes the exports of guests that were removed while no daemon ran. If
-// a record cannot be read, it closes none.
-func (d *daemon) closeOtherExports() {
+// endOtherShares closes the exports, and ends the ephemeral volumes, of guests that were removed while
+// no daemon ran. If a record cannot be read, it leaves all as they are.
+func (d *daemon) endOtherShares() {
 	records, err := d.records()
 	if errors.Is(err, fs.ErrNotExist) { // no guest yet
 		err = nil
 	}
 	var exports []string
+	guests := map[string][]string{} // of each tenant
 	for _, r := range records {
+		guests[r.Tenant] = append(guests[r.Tenant], r.Name)
 		if r.Export != "" {
 			exports = append(exports, r.Export)
 		}
 	}
 	if err == nil {
 		err = d.host.Shares.CloseOtherExports(exports)
+		for _, t := range d.allTenants() {
+			err = errors.Join(err, d.host.Shares.EndOthers(t.Now(), guests[t.Name]))
+		}
 	}
 	if err != nil {
-		d.config.Logger.Warn("close exports of guests that are gone: none is closed", "error", err)
+		d.config.Logger.Warn("end what guests that are gone shared: it is left as it is", "error", err)
 	}
 }
 

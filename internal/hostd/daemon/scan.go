@@ -35,7 +35,7 @@ func (d *daemon) watchGuests(ctx context.Context, scanned func()) {
 		scanned()
 		if first {
 			d.host.Panics.Try("delete orphans", d.deleteOrphans)
-			d.host.Panics.Try("close other exports", d.closeOtherExports)
+			d.host.Panics.Try("end shares of guests that are gone", d.endOtherShares)
 		}
 	}
 }

@@ -88,11 +88,14 @@ func (g *Guest) RequestStatus(ctx context.Context) (status.Guest, error) {
 	return request(ctx, g, func(_ context.Context, answer func(status.Guest, error)) { answer(g.status(), nil) })
 }
 
-// AttachShare gives the guest a volume or shared memory. digest is that of the pod's key.
-func (g *Guest) AttachShare(ctx context.Context, id share.ID, digest share.Digest, size uint64) (shares.Shared, error) {
-	return request(ctx, g, func(ctx context.Context, answer func(shares.Shared, error)) {
-		g.shares.attach(ctx, id, digest, size, answer)
-	})
+// AttachShare gives the guest a volume or shared memory.
+func (g *Guest) AttachShare(ctx context.Context, q shares.Request) (shares.Shared, error) {
+	return request(ctx, g, func(ctx context.Context, answer func(shares.Shared, error)) { g.shares.attach(ctx, q, answer) })
+}
+
+// EphemeralVolumes returns those that the guest has.
+func (g *Guest) EphemeralVolumes(ctx context.Context) ([]share.ID, error) {
+	return request(ctx, g, func(_ context.Context, answer func([]share.ID, error)) { answer(g.shares.devices.Ephemeral()) })
 }
 
 // DetachShare takes a volume or shared memory away.

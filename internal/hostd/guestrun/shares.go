@@ -63,10 +63,10 @@ func (s *shareSlots) performAction(ctx context.Context, action hotplug.Action) h
 	return event
 }
 
-// attach gives the guest a volume or shared memory. digest is that of the pod's key.
-func (s *shareSlots) attach(ctx context.Context, id share.ID, digest share.Digest, size uint64, answer func(shares.Shared, error)) {
-	key := shares.Key(id)
-	plug, err := s.devices.Reserve(id, digest, size)
+// attach gives the guest a volume or shared memory.
+func (s *shareSlots) attach(ctx context.Context, q shares.Request, answer func(shares.Shared, error)) {
+	id, key := q.ID, shares.Key(q.ID)
+	plug, err := s.devices.Reserve(q)
 	if err != nil || !plug {
 		answer(s.devices.Describe(id, 0), err)
 		return

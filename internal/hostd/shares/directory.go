@@ -1,6 +1,10 @@
 package shares
 
 import (
+	"errors"
+	"fmt"
+	"slices"
+
 	"unnest/internal/hostd/quota"
 	"unnest/internal/netdev/share"
 )
@@ -39,20 +43,20 @@ func (r *Registry) volumes(tenant string) (n int) {
 }
 
 // maker is a guest as the maker of its tenant's volumes.
-func maker(t quota.Tenant, guest string) share.Maker {
-	return share.Maker{Guest: guest, Admit: t.AdmitVolumeDirectory}
+func maker(t quota.Tenant, guest string, ephemeral bool) share.Maker {
+	return share.Maker{Guest: guest, Admit: t.AdmitVolumeDirectory, Ephemeral: ephemeral}
 }
 
 // openVolume opens the directory of a volume that is counted as a guest's, and makes it if
 // necessary.
-func (r *Registry) openVolume(t quota.Tenant, guest string, id share.ID, key share.Digest) (*share.Directory, error) {
+func (r *Registry) openVolume(t quota.Tenant, guest string, q Request) (*share.Directory, error) {
 	root, err := t.VolumesIn()
 	if err != nil {
 		return nil, err
 	}
 	r.directories.Lock()
 	defer r.directories.Unlock()
-	return share.OpenVolume(root, id, key, maker(t, guest))
+	return share.OpenVolume(root, q.ID, q.Key, maker(t, guest, q.Ephemeral))
 }
 
 // discard removes what openVolume has made for a guest that does not get the volume,
@@ -64,6 +68,50 @@ func (r *Registry) discard(tenant, guest string, id share.ID, volume *share.Dire
 		return nil
 	}
 	return volume.Discard()
+}
+
+// endUnused takes the ephemeral volumes that a guest does not have any more from it. The files of
+// those that end are removed later: there may be many.
+func (r *Registry) endUnused(t quota.Tenant, guest string) error {
+	if t.Volumes == "" {
+		return nil
+	}
+	has := r.of(t.Name, guest)
+	r.directories.Lock()
+	ended, err := share.EndUnused(t.Volumes, guest, func(id share.ID) bool { return slices.Contains(has, id) })
+	r.directories.Unlock()
+	if ended {
+		r.log.Info("an ephemeral volume has ended", "tenant", t.Name, "guest", guest)
+		r.removals.Go(func() { r.removeEnded(t.Volumes) })
+	}
+	if err != nil {
+		return fmt.Errorf("end ephemeral volumes: %w", err)
+	}
+	return nil
+}
+
+func (r *Registry) removeEnded(dir string) {
+	r.removing.Lock()
+	defer r.removing.Unlock()
+	if err := share.RemoveEnded(dir); err != nil {
+		r.log.Warn("remove volumes that have ended: the next start tries again", "error", err)
+	}
+}
+
+// EndOthers ends what an earlier daemon has left: ephemeral volumes of a tenant that only guests other
+// than these have, and the files of volumes that have ended.
+func (r *Registry) EndOthers(t quota.Tenant, guests []string) error {
+	if t.Volumes == "" {
+		return nil
+	}
+	users, err := share.Users(t.Volumes)
+	for _, guest := range users {
+		if !slices.Contains(guests, guest) {
+			err = errors.Join(err, r.endUnused(t, guest))
+		}
+	}
+	r.removals.Go(func() { r.removeEnded(t.Volumes) })
+	return err
 }
 
 func (r *Registry) othersHave(tenant, guest string, id share.ID) bool {

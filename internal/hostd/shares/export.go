@@ -3,6 +3,7 @@ package shares
 import (
 	"errors"
 
+	"unnest/internal/hostd/quota"
 	"unnest/internal/netdev/share"
 )
 
@@ -10,15 +11,15 @@ func (r *Registry) export(dir string) share.Export { return share.Export{Dir: di
 
 // RemoveGuest takes everything back from a guest that is gone. export is its 9p export,
 // "" without one.
-func (r *Registry) RemoveGuest(tenant, guest, export string) error {
-	err := r.set(tenant, guest, nil)
+func (r *Registry) RemoveGuest(t quota.Tenant, guest, export string) error {
+	err := r.set(t.Name, guest, nil)
 	if g := r.groups.Load(); g != nil {
 		err = errors.Join(err, g.RemoveEmpty())
 	}
-	if export == "" {
-		return err
+	if export != "" {
+		err = errors.Join(err, r.mounts.Do(r.export(export).UnbindAll))
 	}
-	return errors.Join(err, r.mounts.Do(r.export(export).UnbindAll))
+	return errors.Join(err, r.endUnused(t, guest))
 }
 
 // PrepareExport makes the 9p export of a guest that is not running read-only, "" without
@@ -67,13 +68,13 @@ func (g *Guest) unbind(id share.ID) error {
 }
 
 // bind mounts a volume in the guest's export.
-func (g *Guest) bind(id share.ID, key share.Digest) error {
+func (g *Guest) bind(q Request) error {
 	pid, err := g.vmm.PID()
 	if err == nil {
-		err = g.registry.mounts.Do(func() error { return g.bindFor(pid, id, key) })
+		err = g.registry.mounts.Do(func() error { return g.bindFor(pid, q) })
 	}
 	if err == nil {
-		g.log.Info("attach", "shared", id, "export", g.export)
+		g.log.Info("attach", "shared", q.ID, "export", g.export)
 	}
 	return err
 }
@@ -81,18 +82,18 @@ func (g *Guest) bind(id share.ID, key share.Digest) error {
 // bindFor opens the volume's directory and mounts it in the guest's export. Both happen in
 // the mount namespace of the process vmm, because the kernel mounts no directory that was
 // opened in another namespace.
-func (g *Guest) bindFor(vmm int, id share.ID, key share.Digest) error {
+func (g *Guest) bindFor(vmm int, q Request) error {
 	export := g.registry.export(g.export)
 	if err := export.CheckVMM(vmm); err != nil {
 		return err
 	}
-	volume, err := g.registry.openVolume(g.tenant(), g.name, id, key)
+	volume, err := g.registry.openVolume(g.tenant(), g.name, q)
 	if err != nil {
 		return err
 	}
 	defer volume.Close()
-	if _, err := export.Bind(id, volume.File); err != nil {
-		return errors.Join(err, g.registry.discard(g.tenant().Name, g.name, id, volume))
+	if _, err := export.Bind(q.ID, volume.File); err != nil {
+		return errors.Join(err, g.registry.discard(g.tenant().Name, g.name, q.ID, volume))
 	}
 	return nil
 }

@@ -24,8 +24,8 @@ type Guest struct {
 
 	vmm       vmm.Sharer // nil if the VMM cannot plug shares
 	ports     []vmm.SharePort
-	memory    int64                           // bytes, if a virtiofsd can map them
-	keys      map[attachment.Key]share.Digest // of the pods of the volumes to plug
+	memory    int64                      // bytes, if a virtiofsd can map them
+	asked     map[attachment.Key]Request // for the volumes to plug
 	servers   map[attachment.Key]*share.Server
 	undeleted map[string]bool // IDs of devices whose backend was still in use
 }
@@ -35,7 +35,7 @@ type Guest struct {
 func (r *Registry) Guest(name string, tenant func() quota.Tenant, export string, v vmm.Sharer, log *slog.Logger) *Guest {
 	g := &Guest{
 		name: name, tenant: tenant, export: export, registry: r, log: log, vmm: v, undeleted: map[string]bool{},
-		keys: map[attachment.Key]share.Digest{}, servers: map[attachment.Key]*share.Server{},
+		asked: map[attachment.Key]Request{}, servers: map[attachment.Key]*share.Server{},
 	}
 	if v != nil {
 		g.ports = v.SharePorts()
@@ -101,7 +101,11 @@ func (g *Guest) Observe(ctx context.Context, keep func(attachment.Key) bool) (se
 		}
 		seen.Devices = append(seen.Devices, d)
 	}
-	return seen, g.registry.set(g.tenant().Name, g.name, has)
+	err = g.registry.set(g.tenant().Name, g.name, has)
+	if endErr := g.registry.endUnused(g.tenant(), g.name); endErr != nil {
+		g.log.Warn("leave volumes as they are", "error", endErr)
+	}
+	return seen, err
 }
 
 func (g *Guest) deleteOrphanedBackends(ctx context.Context) error {
@@ -114,24 +118,47 @@ func (g *Guest) deleteOrphanedBackends(ctx context.Context) error {
 	return err
 }
 
-// Reserve claims a volume or shared memory of a pod for the guest, for the pod's key.
-// size is the memory's in bytes. With plug, the share has to be plugged into a port;
+// Request asks for a volume or shared memory.
+type Request struct {
+	ID        share.ID
+	Key       share.Digest // of the pod's key
+	Size      uint64       // of memory, in bytes; 0: that of what exists
+	Ephemeral bool         // a volume ends when no guest has it any more
+}
+
+// Reserve claims a volume or shared memory of a pod for the guest. With plug, the share has to be plugged into a port;
 // otherwise it is in the guest's export now. Release ends the claim. A call that fails
 // changes nothing, on the host's disk neither.
-func (g *Guest) Reserve(id share.ID, key share.Digest, size uint64) (plug bool, err error) {
-	if id.Kind == share.Volume {
-		return g.reserveVolume(id, key)
+func (g *Guest) Reserve(q Request) (plug bool, err error) {
+	if q.ID.Kind == share.Volume {
+		return g.reserveVolume(q)
 	}
 	if len(g.ports) == 0 {
 		return false, ErrNoPorts
 	}
-	return true, g.registry.reserveMemory(g.tenant(), g.name, id, key, size)
+	return true, g.registry.reserveMemory(g.tenant(), g.name, q.ID, q.Key, q.Size)
 }
 
 // Release ends the claim to a share that has no port. A volume leaves the export.
 func (g *Guest) Release(id share.ID) error {
-	delete(g.keys, Key(id))
-	return errors.Join(g.unbind(id), g.registry.release(g.tenant().Name, g.name, id))
+	if err := g.unbind(id); err != nil {
+		return err // the guest has it
+	}
+	return g.release(id)
+}
+
+func (g *Guest) release(id share.ID) error {
+	delete(g.asked, Key(id))
+	return errors.Join(g.registry.release(g.tenant().Name, g.name, id), g.registry.endUnused(g.tenant(), g.name))
+}
+
+// Ephemeral returns the ephemeral volumes that the guest has.
+func (g *Guest) Ephemeral() ([]share.ID, error) {
+	dir, err := g.tenant().VolumesIn()
+	if err != nil {
+		return nil, nil
+	}
+	return share.Ephemeral(dir, g.name)
 }
 
 // Perform performs an action of the state of the guest's ports. It returns the event
@@ -154,8 +181,7 @@ func (g *Guest) Perform(ctx context.Context, action hotplug.Action) (hotplug.Eve
 		g.undeleted[a.Key.String()] = true
 		return nil, g.RetryDelete(ctx, a.Key.String())
 	case hotplug.Released:
-		delete(g.keys, a.Key)
-		return nil, g.registry.release(g.tenant().Name, g.name, idOf(a.Key))
+		return nil, g.release(idOf(a.Key))
 	case hotplug.Lost:
 		g.log.Warn("share is lost: the guest has given it up unasked", "shared", a.Attachment.Key)
 	}

@@ -38,6 +38,8 @@ type Registry struct {
 
 	// directories is held while directories of volumes are made or removed.
 	directories sync.Mutex
+	removing    sync.Mutex           // held while files of volumes that have ended are removed
+	removals    sync.WaitGroup       // of these
 	openGroups  func() *share.Groups // once; nil if the host has none
 	groups      atomic.Pointer[share.Groups]
 	warnLocks   sync.Once

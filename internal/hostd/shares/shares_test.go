@@ -66,7 +66,7 @@ func TestLostMemory(t *testing.T) {
 	if err := r.reserveMemory(tenant, "g2", memory("ring"), share.Digest{}, 4096); !errors.Is(err, ErrLost) {
 		t.Errorf("got %v, want ErrLost", err)
 	}
-	if err := r.RemoveGuest("a", "g1", ""); err != nil || len(r.items) > 0 {
+	if err := r.RemoveGuest(tenant, "g1", ""); err != nil || len(r.items) > 0 {
 		t.Errorf("got %v, items %v", err, r.items)
 	}
 	if err := r.reserveMemory(tenant, "g2", memory("ring"), share.Digest{}, 4096); err != nil {

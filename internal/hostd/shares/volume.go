@@ -16,25 +16,25 @@ import (
 
 // reserveVolume is Reserve for a volume. Its directory is made once the volume has a port
 // or can be in the export.
-func (g *Guest) reserveVolume(id share.ID, key share.Digest) (plug bool, err error) {
+func (g *Guest) reserveVolume(q Request) (plug bool, err error) {
 	plug, err = g.plugs()
 	if err == nil {
-		err = checkVolume(g.tenant(), g.name, id, key)
+		err = checkVolume(g.tenant(), g.name, q)
 	}
 	if err != nil {
 		return false, err
 	}
-	added, err := g.registry.reserveVolume(g.tenant(), g.name, id)
+	added, err := g.registry.reserveVolume(g.tenant(), g.name, q.ID)
 	if err != nil {
 		return false, err
 	}
 	if plug {
-		g.keys[Key(id)] = key
+		g.asked[Key(q.ID)] = q
 		return true, nil
 	}
-	if err := g.bind(id, key); err != nil {
+	if err := g.bind(q); err != nil {
 		if added {
-			err = errors.Join(err, g.registry.release(g.tenant().Name, g.name, id))
+			err = errors.Join(err, g.release(q.ID))
 		}
 		return false, err
 	}
@@ -54,15 +54,14 @@ func (g *Guest) plugs() (bool, error) {
 	return false, nil
 }
 
-// checkVolume returns an error unless a tenant can have a volume that a guest asks for,
-// for the pod's key.
-func checkVolume(t quota.Tenant, guest string, id share.ID, key share.Digest) error {
+// checkVolume returns an error unless a tenant can have a volume that a guest asks for.
+func checkVolume(t quota.Tenant, guest string, q Request) error {
 	root, err := t.VolumesIn()
 	if err == nil && !t.VolumesUnbounded {
 		err = share.CheckFileSystem(root)
 	}
 	if err == nil {
-		err = share.CheckVolume(root, id, key, maker(t, guest))
+		err = share.CheckVolume(root, q.ID, q.Key, maker(t, guest, q.Ephemeral))
 	}
 	return err
 }
@@ -73,7 +72,7 @@ func (g *Guest) plugVolume(ctx context.Context, port int, key attachment.Key) er
 		return &vmm.RefusedError{Err: err} // the VMM has not been asked
 	}
 	id := idOf(key)
-	volume, err := g.registry.openVolume(g.tenant(), g.name, id, g.keys[key])
+	volume, err := g.registry.openVolume(g.tenant(), g.name, g.asked[key])
 	if err != nil {
 		return &vmm.RefusedError{Err: err}
 	}

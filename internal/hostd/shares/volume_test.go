@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"unnest/internal/hostd/attachment"
 	"unnest/internal/hostd/hotplug"
 	"unnest/internal/hostd/quota"
 	"unnest/internal/netdev/share"
@@ -55,7 +56,7 @@ func TestRefusedVolume(t *testing.T) {
 			if _, err := g.Observe(t.Context(), nil); err != nil {
 				t.Fatal(err)
 			}
-			if plug, err := g.Reserve(id, share.Digest{1}, 0); err != nil || !plug {
+			if plug, err := g.Reserve(Request{ID: id, Key: share.Digest{1}}); err != nil || !plug {
 				t.Fatalf("got %t, %v", plug, err)
 			}
 			if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
@@ -100,11 +101,73 @@ func TestFileSystemOfTenant(t *testing.T) {
 		if _, err := g.Observe(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := g.Reserve(id, share.Digest{1}, 0); !errors.Is(err, want) || (err == nil) != (want == nil) {
+		if _, err := g.Reserve(Request{ID: id, Key: share.Digest{1}}); !errors.Is(err, want) || (err == nil) != (want == nil) {
 			t.Errorf("unbounded %t: got %v, want %v", unbounded, err, want)
 		}
 		if counted := len(r.of("a", "g1")); (counted == 0) != (want != nil) {
 			t.Errorf("unbounded %t: the guest has %d volumes", unbounded, counted)
 		}
+	}
+}
+
+// An ephemeral volume ends when the last guest releases it, is removed or does not have it at the start of
+// the daemon; and with its guest, if that is gone by then.
+func TestEphemeralVolume(t *testing.T) {
+	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
+		t.Skip("needs root: set UNNEST_PRIVILEGED=1")
+	}
+	id := share.ID{Kind: share.Volume, Pod: "web", Name: "data"}
+	for name, end := range map[string]func(r *Registry, g *Guest, t quota.Tenant) error{
+		"released": func(_ *Registry, g *Guest, _ quota.Tenant) error { return g.Release(id) },
+		"unplugged": func(_ *Registry, g *Guest, _ quota.Tenant) error {
+			_, err := g.Perform(context.Background(), hotplug.Released{Key: Key(id)})
+			return err
+		},
+		"guest removed": func(r *Registry, _ *Guest, tenant quota.Tenant) error { return r.RemoveGuest(tenant, "g1", "") },
+		"not there": func(_ *Registry, g *Guest, _ quota.Tenant) error {
+			_, err := g.Observe(context.Background(), func(attachment.Key) bool { return false })
+			return err
+		},
+		"guest gone": func(r *Registry, _ *Guest, tenant quota.Tenant) error {
+			next := New(r.log, "", "")
+			err := next.EndOthers(tenant, []string{"g2"})
+			next.removals.Wait()
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "volumes")
+			if err := os.Mkdir(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			r, tenant := newRegistry(t), quota.Tenant{Name: "a", Volumes: dir, VolumesUnbounded: true}
+			g := r.Guest("g1", func() quota.Tenant { return tenant }, "", refusingVMM{err: errors.New("timeout")}, r.log)
+			if _, err := g.Observe(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := g.Reserve(Request{ID: id, Ephemeral: true}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := g.Perform(t.Context(), hotplug.AddShare{Occupant: hotplug.Occupant{Slot: 1}, Key: Key(id)}); err != nil {
+				t.Fatal(err)
+			}
+			if all, err := g.Ephemeral(); err != nil || len(all) != 1 || all[0] != id {
+				t.Errorf("the guest has %v, %v", all, err)
+			}
+			if err := r.EndOthers(tenant, []string{"g1"}); err != nil {
+				t.Error(err)
+			}
+			r.removals.Wait()
+			if _, err := os.Stat(dir + "/web/data"); err != nil {
+				t.Errorf("while the guest has it: %v", err)
+			}
+			if err := end(r, g, tenant); err != nil {
+				t.Error(err)
+			}
+			r.removals.Wait()
+			if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+				t.Errorf("left: %v, %v", left, err)
+			}
+		})
 	}
 }

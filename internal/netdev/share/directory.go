@@ -47,7 +47,7 @@ func CheckVolume(dir string, id ID, key Digest, by Maker) error {
 			return err
 		}
 		if exists(d.pod, id.Name) {
-			return nil
+			return d.checkLifetime(by)
 		}
 	}
 	_, err = d.admit(by)
@@ -57,7 +57,7 @@ func CheckVolume(dir string, id ID, key Digest, by Maker) error {
 // OpenVolume opens the directory of a pod's volume, and makes it if necessary. dir is the
 // tenant's: absolute, and accessible to root only, since guests put files of any owner
 // and mode there. The first volume of a pod sets the pod's key; for another key the error
-// wraps ErrKey. A volume that is made counts as one of by. No part of the path may be a
+// wraps ErrKey. A volume that is made counts as one of by; if it is ephemeral, by has it until EndUnused. No part of the path may be a
 // symbolic link, and guests can write to none but the last. Calls for one tenant must not
 // overlap.
 func OpenVolume(dir string, id ID, key Digest, by Maker) (_ *Directory, err error) {
@@ -78,10 +78,16 @@ func OpenVolume(dir string, id ID, key Digest, by Maker) (_ *Directory, err erro
 	if err := d.setKey(key); err != nil {
 		return nil, err
 	}
-	if !exists(d.pod, id.Name) {
-		if err := d.claim(by); err != nil {
-			return nil, err
-		}
+	if exists(d.pod, id.Name) {
+		err = d.checkLifetime(by)
+	} else {
+		err = d.claim(by)
+	}
+	if err == nil && by.Ephemeral {
+		err = d.mark(usersDir, by.Guest) // before there is a volume: one without it would stay
+	}
+	if err != nil {
+		return nil, err
 	}
 	d.File, d.made, err = makeDirectory(d.pod, id.Name, 0o755)
 	return d, err
@@ -129,26 +135,25 @@ func makeDirectory(parent *os.File, name string, mode uint32) (_ *os.File, made 
 // Discard removes what OpenVolume has made, unless it is in use: a directory that is not
 // empty stays.
 func (d *Directory) Discard() error {
-	var errs []error
-	remove := func(in *os.File, name string, flags int) {
-		err := unix.Unlinkat(int(in.Fd()), name, flags)
-		if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTEMPTY) {
-			errs = append(errs, &fs.PathError{Op: "remove", Path: filepath.Join(in.Name(), name), Err: err})
-		}
-	}
+	var err error
 	if d.made {
-		remove(d.pod, d.id.Name, unix.AT_REMOVEDIR)
+		err = remove(d.pod, d.id.Name, unix.AT_REMOVEDIR)
 	}
 	if d.maker != nil && !exists(d.pod, d.id.Name) {
-		remove(d.root, d.maker.file(d.id), 0)
-		remove(d.root, d.maker.dir(), unix.AT_REMOVEDIR)
-		remove(d.root, makersDir, unix.AT_REMOVEDIR)
+		err = errors.Join(err, d.unclaim(*d.maker))
 	}
-	if d.madePod && d.pod != nil && d.onlyKey() {
-		remove(d.pod, keyFile, 0)
-		remove(d.root, d.id.Pod, unix.AT_REMOVEDIR)
+	if d.madePod && d.pod != nil {
+		err = errors.Join(err, d.removePod())
 	}
-	return errors.Join(errs...)
+	return err
+}
+
+// removePod removes the pod's directory and its key, unless it has a volume.
+func (d *Directory) removePod() error {
+	if !d.onlyKey() {
+		return nil
+	}
+	return errors.Join(remove(d.pod, keyFile, 0), remove(d.root, d.id.Pod, unix.AT_REMOVEDIR))
 }
 
 // onlyKey reports whether the pod has no volume.

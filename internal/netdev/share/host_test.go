@@ -22,7 +22,7 @@ func privileged(t *testing.T) {
 }
 
 // anyone is a guest without a limit.
-var anyone = Maker{"g1", func(int) error { return nil }}
+var anyone = Maker{Guest: "g1", Admit: func(int) error { return nil }}
 
 // tenantDirectory returns a directory that OpenVolume accepts.
 func tenantDirectory(t *testing.T) string {

@@ -2,8 +2,6 @@ package share
 
 import (
 	"errors"
-	"fmt"
-	"io/fs"
 	"os"
 	"path"
 
@@ -14,7 +12,8 @@ import (
 type Maker struct {
 	Guest string // one element of a path, not "."
 	// Admit returns an error unless a guest that has made so many volumes may make another.
-	Admit func(made int) error
+	Admit     func(made int) error
+	Ephemeral bool // the volume ends when no guest has it any more
 }
 
 // makersDir has a directory for each guest, with an empty file for each volume that the
@@ -29,20 +28,12 @@ func (m Maker) file(id ID) string { return path.Join(m.dir(), id.String()) }
 // admit asks a maker whether it may make another volume. It returns the files of volumes
 // that are gone.
 func (d *Directory) admit(by Maker) (gone []string, err error) {
-	marks, err := openDirectory(d.root, by.dir(), beneath)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, by.Admit(0)
-	}
+	files, err := names(d.root, by.dir())
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrDirectory, err)
-	}
-	defer marks.Close()
-	names, err := marks.Readdirnames(-1)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrDirectory, err)
+		return nil, err
 	}
 	made := 0
-	for _, name := range names {
+	for _, name := range files {
 		switch id, ok := ParseID(name); {
 		case !ok: // not ours
 		case exists(d.root, path.Join(id.Pod, id.Name)):
@@ -64,17 +55,16 @@ func (d *Directory) claim(by Maker) error {
 	if err != nil {
 		return err
 	}
-	for _, dir := range []string{makersDir, by.dir()} {
-		if err := unix.Mkdirat(int(d.root.Fd()), dir, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
-			return fmt.Errorf("%w: %w", ErrDirectory, &fs.PathError{Op: "mkdir", Path: dir, Err: err})
-		}
-	}
-	fd, err := unix.Openat2(int(d.root.Fd()), by.file(d.id), &unix.OpenHow{Flags: unix.O_WRONLY | unix.O_CREAT | unix.O_CLOEXEC, Mode: 0o600, Resolve: beneath})
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrDirectory, &fs.PathError{Op: "create", Path: by.file(d.id), Err: err})
+	if err := d.mark(makersDir, by.Guest); err != nil {
+		return err
 	}
 	d.maker = &by
-	return unix.Close(fd)
+	return nil
+}
+
+// unclaim undoes claim.
+func (d *Directory) unclaim(by Maker) error {
+	return errors.Join(remove(d.root, by.file(d.id), 0), remove(d.root, by.dir(), unix.AT_REMOVEDIR), remove(d.root, makersDir, unix.AT_REMOVEDIR))
 }
 
 // exists reports whether a directory has an entry. In doubt it has.

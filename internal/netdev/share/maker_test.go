@@ -11,7 +11,7 @@ var errTooMany = errors.New("too many volumes")
 
 // atMost returns a guest that may make so many volumes.
 func atMost(limit int, guest string) Maker {
-	return Maker{guest, func(made int) error {
+	return Maker{Guest: guest, Admit: func(made int) error {
 		if made >= limit {
 			return errTooMany
 		}
