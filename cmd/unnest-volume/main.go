@@ -1,5 +1,5 @@
 // Command unnest-volume attaches volumes and shared memory of a pod to the guest
-// that it runs in.
+// that it runs in. With the argument driver it serves the kubelet of a Kubernetes node.
 package main
 
 import (
@@ -7,8 +7,12 @@ import (
 	"os"
 
 	"unnest/internal/cni/volume"
+	"unnest/internal/cni/volumedriver"
 )
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == volumedriver.Verb {
+		os.Exit(volumedriver.Main(context.Background(), os.Args[2:], os.Stderr))
+	}
 	os.Exit(volume.Main(context.Background(), os.Args[1:], os.Stdin, os.Stderr))
 }

@@ -189,7 +189,7 @@ func (c *Hostlo) chooseSegment(args string) error {
 		if c.Segment.Name == "" && source.segment.Name != "" {
 			c.Segment = source.segment
 			if namespace := values["K8S_POD_NAMESPACE"]; source.keys == annotationKeys && namespace != "" {
-				c.Segment.Name = inNamespace(namespace, c.Segment.Name)
+				c.Segment.Name = InNamespace(namespace, c.Segment.Name)
 			}
 		}
 	}
@@ -199,9 +199,9 @@ func (c *Hostlo) chooseSegment(args string) error {
 	return nil
 }
 
-// inNamespace returns the host's name of a namespace's segment. A namespace has no dots, and no capital
+// InNamespace returns the host's name of a namespace's segment. A namespace has no dots, and no capital
 // letters, so a hash of long names is not one of another namespace.
-func inNamespace(namespace, name string) string {
+func InNamespace(namespace, name string) string {
 	full := namespace + "." + name
 	if len(full) > maxName {
 		return fmt.Sprintf("N%x", sha256.Sum256([]byte(full)))[:maxName-1]

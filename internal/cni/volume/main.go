@@ -23,9 +23,10 @@ const usage = `Attaches volumes and shared memory of a pod to this guest.
   unnest-volume [flags] detach volume POD NAME DIRECTORY
   unnest-volume [flags] attach memory POD NAME FILE [BYTES]
   unnest-volume [flags] detach memory POD NAME FILE
+  unnest-volume driver [flags]
 
 A volume is mounted on DIRECTORY. FILE becomes the memory, which processes map.
-"attach" reads the pod's key from the standard input.
+"attach" reads the pod's key from the standard input. "driver" serves a kubelet.
 
 `
 

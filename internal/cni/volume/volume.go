@@ -64,7 +64,7 @@ func bindFrom9P(ctx context.Context, v *hostdpb.Volume, dir string) error {
 	if err := os.MkdirAll(exportDir, 0o700); err != nil {
 		return err
 	}
-	mounted, err := isMounted(exportDir)
+	mounted, err := Mounted(exportDir)
 	if err == nil && !mounted {
 		err = mountDevice(ctx, v.GetTag(), exportDir, "9p", "trans=virtio,version=9p2000.L,msize=524288")
 	}
@@ -149,9 +149,9 @@ func await(ctx context.Context, f func() error) error {
 	}
 }
 
-// isMounted reports whether something is mounted on a directory, whose path must not
+// Mounted reports whether something is mounted on a directory, whose path must not
 // have characters that mountinfo escapes.
-func isMounted(dir string) (bool, error) {
+func Mounted(dir string) (bool, error) {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return false, err

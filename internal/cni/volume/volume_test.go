@@ -74,10 +74,10 @@ func TestUnmountNothing(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
-	if there, err := isMounted("/proc"); !there || err != nil {
+	if there, err := Mounted("/proc"); !there || err != nil {
 		t.Errorf("/proc is mounted: %t, %v", there, err)
 	}
-	if there, err := isMounted(dir); there || err != nil {
+	if there, err := Mounted(dir); there || err != nil {
 		t.Errorf("%s is mounted: %t, %v", dir, there, err)
 	}
 }

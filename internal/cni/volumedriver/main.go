@@ -1,0 +1,148 @@
+package volumedriver
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"unnest/internal/cni/hostclient"
+	"unnest/internal/cni/netconf"
+)
+
+// Verb is the argument by which unnest-volume runs Main.
+const Verb = "driver"
+
+const usage = `Serves the kubelet of this guest as the CSI driver volumes.unnest.io: volumes that fractions of a split
+pod share.
+
+  unnest-volume driver [flags]
+
+`
+
+// retryTime is how long the driver waits for a daemon that does not answer.
+const retryTime = 5 * time.Second
+
+// Main is the command "unnest-volume driver". It runs until a signal and returns the exit code: 0 ended by
+// a signal, 1 failed, 2 wrong usage.
+func Main(ctx context.Context, args []string, stderr io.Writer) int {
+	flags := flag.NewFlagSet("unnest-volume driver", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.Usage = func() {
+		fmt.Fprint(stderr, usage)
+		flags.PrintDefaults()
+	}
+	var server netip.AddrPort
+	flags.TextVar(&server, "server", netip.MustParseAddrPort("10.200.0.1:7443"), "`ADDRESS:PORT` of the host daemon")
+	credentials := flags.String("credentials", netconf.DefaultCredentials, "`DIRECTORY` of this guest's certificate")
+	node := flags.String("node", "", "`NAME` of this node in the cluster")
+	kubelet := flags.String("kubelet", "/var/lib/kubelet", "`DIRECTORY` of the kubelet")
+	if err := flags.Parse(args); err != nil {
+		return 2
+	}
+	if flags.NArg() > 0 || *node == "" {
+		fmt.Fprintf(stderr, "-node %q, arguments %q: want the node's name and no arguments; unnest-volume driver -help shows the usage\n", *node, flags.Args())
+		return 2
+	}
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	plugin := filepath.Join(*kubelet, "plugins", Name)
+	d := newDriver(*node, server, *credentials, filepath.Join(plugin, "published"), slog.New(slog.NewTextHandler(stderr, nil)))
+	if err := d.run(ctx, filepath.Join(plugin, "csi.sock"), filepath.Join(*kubelet, "plugins_registry", Name+"-reg.sock")); err != nil {
+		fmt.Fprintln(stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// run serves the kubelet at a socket, which the other one registers, until ctx ends. Nothing is published before it
+// has recovered.
+func (d *driver) run(ctx context.Context, socket, registry string) error {
+	for err, last := d.recover(ctx), ""; err != nil; err = d.recover(ctx) {
+		if hostclient.Unknown(err) {
+			return fmt.Errorf("the host daemon knows no ephemeral volumes: update it: %w", err)
+		}
+		if text := err.Error(); text != last {
+			d.log.Warn("find what is published; trying again", "error", err)
+			last = text
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(retryTime):
+		}
+	}
+	failed := make(chan error, 3)
+	server := grpc.NewServer()
+	csi.RegisterIdentityServer(server, d)
+	csi.RegisterNodeServer(server, d)
+	registration.RegisterRegistrationServer(server, registrar{socket: socket, failed: failed})
+	for _, path := range []string{socket, registry} {
+		l, err := listen(path)
+		if err != nil {
+			server.Stop()
+			return fmt.Errorf("listen for the kubelet: %w", err)
+		}
+		go func() {
+			if err := server.Serve(l); err != nil {
+				failed <- fmt.Errorf("serve the kubelet: %w", err)
+			}
+		}()
+	}
+	select {
+	case err := <-failed:
+		server.Stop()
+		return err
+	case <-ctx.Done():
+		server.GracefulStop()
+		return nil
+	}
+}
+
+// listen opens a socket that only root can use, in place of that of a driver that was killed.
+func listen(path string) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		return nil, err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	defer syscall.Umask(syscall.Umask(0o177))
+	return net.Listen("unix", path)
+}
+
+// registrar tells the kubelet where the driver serves.
+type registrar struct {
+	registration.UnimplementedRegistrationServer
+	socket string
+	failed chan<- error
+}
+
+// GetInfo implements registration.RegistrationServer.
+func (r registrar) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
+	return &registration.PluginInfo{Type: registration.CSIPlugin, Name: Name, Endpoint: r.socket, SupportedVersions: []string{"1.0.0"}}, nil
+}
+
+// NotifyRegistrationStatus implements registration.RegistrationServer.
+func (r registrar) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+	if !s.GetPluginRegistered() {
+		select {
+		case r.failed <- fmt.Errorf("the kubelet does not register the driver: %s", s.GetError()):
+		default:
+		}
+	}
+	return &registration.RegistrationStatusResponse{}, nil
+}

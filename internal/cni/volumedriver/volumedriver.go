@@ -1,0 +1,296 @@
+// Package volumedriver gives containers of several fractions of a pod one volume: it is a node's
+// part of a CSI driver, which the kubelet calls for volumes that the webhook of split pods has
+// written into fractions. Each is an ephemeral volume of the host, which the host daemon attaches to
+// this guest, and which ends with the last fraction that has it.
+//
+// The daemon's side of volumes does not belong here, nor does the mount itself, package volume.
+package volumedriver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"unnest/internal/cni/hostclient"
+	"unnest/internal/cni/netconf"
+	"unnest/internal/cni/volume"
+	"unnest/internal/hostapi/hostdpb"
+)
+
+// Name is the driver's, which the CSIDriver object and package splitpod have too.
+const Name = "volumes.unnest.io"
+
+// Attributes of a volume. The kubelet writes the first three, over what a pod says of them, and the
+// webhook the others.
+const (
+	isEphemeral  = "csi.storage.k8s.io/ephemeral"
+	podNamespace = "csi.storage.k8s.io/pod.namespace"
+	podUID       = "csi.storage.k8s.io/pod.uid"
+	volumeName   = "name"
+	volumeKey    = "key"
+	splitPod     = "pod" // UID of the split pod; missing: it is this one
+)
+
+// undoTime bounds the removal of what a call that has failed has made.
+const undoTime = time.Minute
+
+// daemon is what the driver asks of the host daemon.
+type daemon interface {
+	hostdpb.HostDaemonClient
+	Close()
+}
+
+type driver struct {
+	csi.UnimplementedIdentityServer
+	csi.UnimplementedNodeServer
+
+	node    string
+	log     *slog.Logger
+	records records
+	dial    func() (daemon, error)
+	mount   func(ctx context.Context, v *hostdpb.Volume, dir string) error
+
+	mu   sync.Mutex
+	busy map[string]bool // IDs of the volumes of calls under way
+}
+
+func newDriver(node string, server netip.AddrPort, credentials, state string, log *slog.Logger) *driver {
+	return &driver{
+		node: node, log: log, records: records(state), mount: volume.Mount, busy: map[string]bool{},
+		dial: func() (daemon, error) { return hostclient.Dial(server, credentials) },
+	}
+}
+
+// ask calls f with a connection to the daemon.
+func (d *driver) ask(f func(daemon) error) error {
+	c, err := d.dial()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return f(c)
+}
+
+// GetPluginInfo implements csi.IdentityServer.
+func (d *driver) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
+	return &csi.GetPluginInfoResponse{Name: Name, VendorVersion: "1"}, nil
+}
+
+// GetPluginCapabilities implements csi.IdentityServer: there is no controller.
+func (d *driver) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
+	return &csi.GetPluginCapabilitiesResponse{}, nil
+}
+
+// Probe implements csi.IdentityServer.
+func (d *driver) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {
+	return &csi.ProbeResponse{}, nil
+}
+
+// NodeGetInfo implements csi.NodeServer.
+func (d *driver) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
+	return &csi.NodeGetInfoResponse{NodeId: d.node}, nil
+}
+
+// NodeGetCapabilities implements csi.NodeServer: the driver, not the kubelet, gives a volume the pod's
+// fsGroup, and so does not change files of other fractions.
+func (d *driver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
+	return &csi.NodeGetCapabilitiesResponse{Capabilities: []*csi.NodeServiceCapability{{Type: &csi.NodeServiceCapability_Rpc{
+		Rpc: &csi.NodeServiceCapability_RPC{Type: csi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP},
+	}}}}, nil
+}
+
+// NodePublishVolume implements csi.NodeServer.
+func (d *driver) NodePublishVolume(ctx context.Context, r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
+	p, err := parse(r)
+	if err == nil {
+		err = d.exclusively("publish", r.GetVolumeId(), func() error {
+			return d.publish(ctx, r.GetVolumeId(), p, r.GetVolumeContext()[volumeKey], r.GetVolumeCapability().GetMount().GetVolumeMountGroup(), r.GetReadonly())
+		})
+	}
+	return &csi.NodePublishVolumeResponse{}, err
+}
+
+// parse returns which volume of the host is asked for. The namespace is the kubelet's word, so a pod has
+// volumes of its own namespace only, whatever it says.
+func parse(r *csi.NodePublishVolumeRequest) (published, error) {
+	refuse := func(why string) (published, error) { return published{}, status.Error(codes.InvalidArgument, why) }
+	a, target := r.GetVolumeContext(), r.GetTargetPath()
+	switch {
+	case r.GetVolumeId() == "" || target == "":
+		return refuse("volume_id or target_path is missing")
+	case r.GetVolumeCapability().GetMount() == nil:
+		return refuse("volume_capability: want one with mount; a volume of the host is no block device")
+	case a[isEphemeral] != "true":
+		return refuse("the volume is not ephemeral: write it into a pod, not into a PersistentVolume")
+	case a[podNamespace] == "" || a[podUID] == "" || !strings.Contains(target, "/pods/"+a[podUID]+"/"): // a pod does not know its UID before it exists
+		return refuse("the kubelet does not say whose the volume is: set podInfoOnMount in the CSIDriver " + Name)
+	case a[volumeName] == "" || a[volumeKey] == "":
+		return refuse("volumeAttributes: name or key is missing; use an emptyDir in a pod with the annotation unnest.io/split, whose webhook writes them")
+	}
+	return published{Pod: netconf.InNamespace(a[podNamespace], cmp.Or(a[splitPod], a[podUID])), Name: a[volumeName], Target: target}, nil
+}
+
+// publish attaches a volume, unless it is attached, and mounts it. What has failed leaves nothing.
+func (d *driver) publish(ctx context.Context, id string, p published, key, group string, readOnly bool) (err error) {
+	switch was, err := d.records.read(id); {
+	case err == nil && was != p:
+		return status.Errorf(codes.AlreadyExists, "volume %s is published as %s/%s at %s", id, was.Pod, was.Name, was.Target)
+	case err != nil && !errors.Is(err, os.ErrNotExist):
+		return err
+	}
+	if err := d.records.write(id, p); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+			defer cancel()
+			err = errors.Join(err, d.withdraw(undo, id, p))
+		}
+	}()
+	mounted, err := volume.Mounted(p.Target)
+	if err == nil && !mounted {
+		err = d.attach(ctx, p, key)
+	}
+	if err == nil {
+		err = open(p.Target, group)
+	}
+	if err == nil && readOnly {
+		err = unix.Mount("", p.Target, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "")
+	}
+	return err
+}
+
+func (d *driver) attach(ctx context.Context, p published, key string) error {
+	return d.ask(func(c daemon) error {
+		answer, err := c.AttachVolume(ctx, &hostdpb.AttachVolumeRequest{Pod: p.Pod, Name: p.Name, Key: key, Ephemeral: true})
+		if err != nil {
+			return err
+		}
+		return d.mount(ctx, answer.GetVolume(), p.Target)
+	})
+}
+
+// open gives a volume that is as the host has made it the mode that an emptyDir has, and its group.
+func open(dir, group string) error {
+	var s unix.Stat_t
+	if err := unix.Stat(dir, &s); err != nil || s.Uid != 0 || s.Mode&0o7777 != 0o755 {
+		return err
+	}
+	mode := os.FileMode(0o777)
+	if group != "" {
+		gid, err := strconv.ParseUint(group, 10, 31)
+		if err != nil {
+			return status.Errorf(codes.InvalidArgument, "volume_mount_group %q: want a number", group)
+		}
+		if err := os.Chown(dir, -1, int(gid)); err != nil {
+			return err
+		}
+		mode |= os.ModeSetgid
+	}
+	return os.Chmod(dir, mode)
+}
+
+// NodeUnpublishVolume implements csi.NodeServer.
+func (d *driver) NodeUnpublishVolume(ctx context.Context, r *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
+	id, target := r.GetVolumeId(), r.GetTargetPath()
+	if id == "" || target == "" {
+		return nil, status.Error(codes.InvalidArgument, "volume_id or target_path is missing")
+	}
+	return &csi.NodeUnpublishVolumeResponse{}, d.exclusively("unpublish", id, func() error {
+		p, err := d.records.read(id)
+		if errors.Is(err, os.ErrNotExist) { // it is done, or was never published
+			p, err = published{}, nil
+		}
+		if err != nil {
+			return err
+		}
+		p.Target = target
+		return d.withdraw(ctx, id, p)
+	})
+}
+
+// withdraw undoes publish. It may be called again after a failure.
+func (d *driver) withdraw(ctx context.Context, id string, p published) error {
+	if err := volume.Unmount(p.Target); err != nil {
+		return err
+	}
+	used, err := d.records.use(p, id)
+	if err == nil && p.Pod != "" && !used {
+		err = d.ask(func(c daemon) error {
+			_, err := c.DetachVolume(ctx, &hostdpb.DetachVolumeRequest{Pod: p.Pod, Name: p.Name})
+			return err
+		})
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(p.Target); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return d.records.remove(id)
+}
+
+// exclusively calls f unless a call for the volume is under way, logs it, and gives the error a code.
+func (d *driver) exclusively(what, id string, f func() error) error {
+	d.mu.Lock()
+	taken := d.busy[id]
+	d.busy[id] = true
+	d.mu.Unlock()
+	if taken {
+		return status.Errorf(codes.Aborted, "volume %s: another call is under way", id)
+	}
+	defer func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.busy, id)
+	}()
+	begin, err := time.Now(), f()
+	d.log.Info(what, "volume", id, "time", time.Since(begin), "error", err)
+	refusal := (*hostclient.Refusal)(nil)
+	switch _, coded := status.FromError(err); {
+	case coded: // also nil
+		return err
+	case errors.As(err, &refusal):
+		return status.Error(refusal.Status.Code(), err.Error())
+	}
+	return status.Error(codes.Internal, err.Error())
+}
+
+// recover forgets what is published no more, such as after a restart of the guest, and has the daemon
+// detach it.
+func (d *driver) recover(ctx context.Context) error {
+	all, err := d.records.all()
+	if err != nil {
+		return err
+	}
+	r := &hostdpb.CollectVolumesRequest{}
+	for file, p := range all {
+		mounted, err := volume.Mounted(p.Target)
+		if err != nil {
+			return err
+		}
+		if mounted {
+			r.Keep = append(r.Keep, &hostdpb.Volume{Pod: p.Pod, Name: p.Name})
+		} else if err := os.Remove(filepath.Join(string(d.records), file)); err != nil {
+			return err
+		}
+	}
+	return d.ask(func(c daemon) error {
+		_, err := c.CollectVolumes(ctx, r)
+		return err
+	})
+}

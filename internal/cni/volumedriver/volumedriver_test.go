@@ -1,0 +1,414 @@
+package volumedriver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"unnest/internal/cni/hostclient"
+	"unnest/internal/cni/volume"
+	"unnest/internal/hostapi/hostdpb"
+)
+
+// fake is a host daemon. fail, if it is set, may fail a call.
+type fake struct {
+	hostdpb.HostDaemonClient
+	mu       sync.Mutex
+	attached map[string]bool // POD/NAME=KEY of ephemeral volumes
+	fail     func(call string) error
+}
+
+func (f *fake) Close() {}
+
+func (f *fake) called(call string) error {
+	if f.fail != nil {
+		return f.fail(call)
+	}
+	return nil
+}
+
+func (f *fake) AttachVolume(_ context.Context, r *hostdpb.AttachVolumeRequest, _ ...grpc.CallOption) (*hostdpb.AttachVolumeResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.called("attach"); err != nil {
+		return nil, err
+	}
+	f.attached[fmt.Sprintf("%s/%s=%s %t", r.GetPod(), r.GetName(), r.GetKey(), r.GetEphemeral())] = true
+	return &hostdpb.AttachVolumeResponse{Volume: &hostdpb.Volume{Pod: r.GetPod(), Name: r.GetName()}}, nil
+}
+
+func (f *fake) detach(keep func(volume string) bool) {
+	for v := range f.attached {
+		if name, _, _ := strings.Cut(v, "="); !keep(name) {
+			delete(f.attached, v)
+		}
+	}
+}
+
+func (f *fake) DetachVolume(_ context.Context, r *hostdpb.DetachVolumeRequest, _ ...grpc.CallOption) (*hostdpb.DetachVolumeResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.called("detach"); err != nil {
+		return nil, err
+	}
+	f.detach(func(v string) bool { return v != r.GetPod()+"/"+r.GetName() })
+	return &hostdpb.DetachVolumeResponse{}, nil
+}
+
+func (f *fake) CollectVolumes(_ context.Context, r *hostdpb.CollectVolumesRequest, _ ...grpc.CallOption) (*hostdpb.CollectVolumesResponse, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	keep := map[string]bool{}
+	for _, v := range r.GetKeep() {
+		keep[v.GetPod()+"/"+v.GetName()] = true
+	}
+	f.detach(func(v string) bool { return keep[v] })
+	return &hostdpb.CollectVolumesResponse{}, f.called("collect")
+}
+
+func (f *fake) has() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var all []string
+	for v := range f.attached {
+		all = append(all, v)
+	}
+	return strings.Join(all, ", ")
+}
+
+// node is a driver whose volumes are file systems in memory, in the directory of a kubelet.
+type node struct {
+	*driver
+	t      *testing.T
+	host   *fake
+	dir    string
+	mounts int
+	fail   error // of the next mounts
+}
+
+func newNode(t *testing.T) *node {
+	t.Helper()
+	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
+		t.Skip("needs root: set UNNEST_PRIVILEGED=1")
+	}
+	n := &node{t: t, host: &fake{attached: map[string]bool{}}, dir: t.TempDir()}
+	n.restart()
+	return n
+}
+
+// restart replaces the driver by another one, as after a kill.
+func (n *node) restart() {
+	d := newDriver("node1", netip.AddrPort{}, "", n.dir+"/published", slog.New(slog.NewTextHandler(n.t.Output(), nil)))
+	d.dial = func() (daemon, error) { return n.host, n.host.called("dial") }
+	d.mount = func(_ context.Context, _ *hostdpb.Volume, dir string) error {
+		err := os.MkdirAll(dir, 0o755)
+		if err == nil {
+			err = n.fail
+		}
+		if err == nil {
+			n.mounts++
+			n.t.Cleanup(func() { _ = volume.Unmount(dir) })
+			err = unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=755,size=1M")
+		}
+		return err
+	}
+	n.driver = d
+}
+
+// request asks for the volume of a pod at its path.
+func (n *node) request(namespace, uid string, more map[string]string) *csi.NodePublishVolumeRequest {
+	a := map[string]string{isEphemeral: "true", podNamespace: namespace, podUID: uid, volumeName: "data", volumeKey: "secret"}
+	for key, value := range more {
+		a[key] = value
+	}
+	target := filepath.Join(n.dir, "pods", uid, "volumes/kubernetes.io~csi/data/mount")
+	return &csi.NodePublishVolumeRequest{VolumeId: "csi-" + uid, TargetPath: target, VolumeContext: a, VolumeCapability: &csi.VolumeCapability{
+		AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{}},
+		AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
+	}}
+}
+
+func (n *node) publish(r *csi.NodePublishVolumeRequest) error {
+	_, err := n.NodePublishVolume(n.t.Context(), r)
+	return err
+}
+
+func (n *node) unpublish(r *csi.NodePublishVolumeRequest) error {
+	_, err := n.NodeUnpublishVolume(n.t.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: r.GetVolumeId(), TargetPath: r.GetTargetPath()})
+	return err
+}
+
+// wantNothing checks that nothing is left of a request.
+func (n *node) wantNothing(r *csi.NodePublishVolumeRequest) {
+	n.t.Helper()
+	if _, err := os.Stat(r.GetTargetPath()); !errors.Is(err, os.ErrNotExist) {
+		n.t.Errorf("the path is left: %v", err)
+	}
+	if got := n.host.has(); got != "" {
+		n.t.Errorf("attached: %s", got)
+	}
+	if entries, err := os.ReadDir(n.dir + "/published"); err == nil && len(entries) > 0 {
+		n.t.Errorf("records: %v", entries)
+	}
+}
+
+// Calls may come twice, and to another driver.
+func TestPublish(t *testing.T) {
+	n := newNode(t)
+	r := n.request("shop", "u1", nil)
+	r.VolumeCapability.GetMount().VolumeMountGroup = "1234"
+	for range 2 {
+		if err := n.publish(r); err != nil {
+			t.Fatal(err)
+		}
+		n.restart()
+		if err := n.recover(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	var s unix.Stat_t
+	if err := unix.Stat(r.GetTargetPath(), &s); err != nil || s.Mode&0o7777 != 0o2777 || s.Gid != 1234 || n.mounts != 1 {
+		t.Errorf("mode %o, group %d, %d mounts, %v", s.Mode, s.Gid, n.mounts, err)
+	}
+	if got := n.host.has(); got != "shop.u1/data=secret true" {
+		t.Errorf("attached: %s", got)
+	}
+	other := n.request("shop", "u1", map[string]string{volumeName: "other"})
+	if err := n.publish(other); status.Code(err) != codes.AlreadyExists {
+		t.Errorf("another volume of the same ID: %v", err)
+	}
+	for range 2 {
+		if err := n.unpublish(r); err != nil {
+			t.Error(err)
+		}
+		n.wantNothing(r)
+	}
+	r.Readonly = true
+	if err := n.publish(r); err != nil || os.WriteFile(r.GetTargetPath()+"/file", nil, 0o600) == nil {
+		t.Errorf("a read-only volume: %v, or it can be written", err)
+	}
+	if err := n.unpublish(r); err != nil {
+		t.Error(err)
+	}
+}
+
+// Whatever a pod says of its volumes, they are of its namespace.
+func TestNamespace(t *testing.T) {
+	n := newNode(t)
+	long := strings.Repeat("n", 63)
+	for _, tt := range []struct {
+		namespace, pod string
+		want           string
+	}{
+		{"shop", "", "shop.u1/"},
+		{"shop", "u0", "shop.u0/"}, // a companion
+		{"thief", "u0", "thief.u0/"},
+		{"thief", "shop.u0", "thief.shop.u0/"},
+		{"thief", "../shop.u0", "thief.../shop.u0/"}, // the daemon refuses the name
+		{long, "u0", "N"},
+	} {
+		r := n.request(tt.namespace, "u1", map[string]string{splitPod: tt.pod})
+		if err := n.publish(r); err != nil {
+			t.Fatal(err)
+		}
+		if got := n.host.has(); !strings.HasPrefix(got, tt.want) {
+			t.Errorf("%s, %q: got %s, want %s", tt.namespace, tt.pod, got, tt.want)
+		}
+		if err := n.unpublish(r); err != nil {
+			t.Error(err)
+		}
+	}
+	for what, change := range map[string]func(*csi.NodePublishVolumeRequest){
+		"no word of the kubelet":    func(r *csi.NodePublishVolumeRequest) { delete(r.VolumeContext, podNamespace) },
+		"a pod's word":              func(r *csi.NodePublishVolumeRequest) { r.VolumeContext[podUID] = "guessed" },
+		"persistent":                func(r *csi.NodePublishVolumeRequest) { delete(r.VolumeContext, isEphemeral) },
+		"written by hand":           func(r *csi.NodePublishVolumeRequest) { delete(r.VolumeContext, volumeKey) },
+		"without a name":            func(r *csi.NodePublishVolumeRequest) { delete(r.VolumeContext, volumeName) },
+		"without an ID":             func(r *csi.NodePublishVolumeRequest) { r.VolumeId = "" },
+		"a block device":            func(r *csi.NodePublishVolumeRequest) { r.VolumeCapability.AccessType = nil },
+		"a group that is no number": func(r *csi.NodePublishVolumeRequest) { r.VolumeCapability.GetMount().VolumeMountGroup = "wheel" },
+	} {
+		r := n.request("shop", "u1", nil)
+		change(r)
+		if err := n.publish(r); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("%s: %v", what, err)
+		}
+		n.wantNothing(r)
+	}
+}
+
+// What fails leaves nothing, or what the next call removes.
+func TestFailures(t *testing.T) {
+	refused := &hostclient.Refusal{Status: status.New(codes.ResourceExhausted, "no free port"), Reached: true}
+	for _, call := range []string{"dial", "attach", "mount"} {
+		n := newNode(t)
+		r := n.request("shop", "u1", nil)
+		left := 1
+		n.host.fail = func(c string) error {
+			if c == call && left > 0 {
+				left--
+				return refused
+			}
+			return nil
+		}
+		if call == "mount" {
+			n.fail = refused
+		}
+		if err := n.publish(r); status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("%s: %v", call, err)
+		}
+		n.wantNothing(r)
+	}
+	n := newNode(t)
+	r := n.request("shop", "u1", nil)
+	if err := n.publish(r); err != nil {
+		t.Fatal(err)
+	}
+	busy, err := os.Create(r.GetTargetPath() + "/file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.unpublish(r); status.Code(err) != codes.Internal || n.host.has() == "" {
+		t.Errorf("while it is in use: %v, attached %q", err, n.host.has())
+	}
+	busy.Close()
+	n.host.fail = func(string) error { return refused }
+	if err := n.unpublish(r); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("without the daemon: %v", err)
+	}
+	n.host.fail = nil
+	n.restart()
+	if err := n.unpublish(r); err != nil {
+		t.Error(err)
+	}
+	n.wantNothing(r)
+}
+
+// After a restart of the guest nothing is mounted, and the daemon detaches what it still has. What is
+// mounted stays.
+func TestRecover(t *testing.T) {
+	n := newNode(t)
+	lost, kept := n.request("shop", "u1", nil), n.request("shop", "u2", nil)
+	if err := errors.Join(n.publish(lost), n.publish(kept), volume.Unmount(lost.GetTargetPath())); err != nil {
+		t.Fatal(err)
+	}
+	n.restart()
+	if err := n.recover(t.Context()); err != nil || n.host.has() != "shop.u2/data=secret true" {
+		t.Errorf("attached %s, %v", n.host.has(), err)
+	}
+	if err := errors.Join(n.unpublish(lost), n.unpublish(kept)); err != nil {
+		t.Error(err)
+	}
+	n.wantNothing(kept)
+}
+
+// Two pods of a guest that have one volume of the host keep it until both have gone.
+func TestTwice(t *testing.T) {
+	n := newNode(t)
+	one, two := n.request("shop", "u1", nil), n.request("shop", "u2", map[string]string{splitPod: "u1"})
+	if err := errors.Join(n.publish(one), n.publish(two), n.unpublish(one)); err != nil || n.host.has() == "" {
+		t.Errorf("%v, attached %q", err, n.host.has())
+	}
+	if err := n.unpublish(two); err != nil {
+		t.Error(err)
+	}
+	n.wantNothing(two)
+}
+
+// A call for a volume that another one is at is refused.
+func TestConcurrent(t *testing.T) {
+	n := newNode(t)
+	r := n.request("shop", "u1", nil)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	n.host.fail = func(call string) error {
+		if call == "attach" {
+			close(entered)
+			<-leave
+		}
+		return nil
+	}
+	done := make(chan error, 1)
+	go func() { done <- n.publish(r) }()
+	<-entered
+	if err := n.publish(r); status.Code(err) != codes.Aborted {
+		t.Errorf("at the same time: %v", err)
+	}
+	close(leave)
+	if err := errors.Join(<-done, n.unpublish(r)); err != nil {
+		t.Error(err)
+	}
+}
+
+// serve runs the driver at its sockets until the test ends, and returns a connection to one of them.
+func (n *node) serve() (sockets, registry string) {
+	sockets, registry = n.dir+"/plugins/csi.sock", n.dir+"/plugins_registry/reg.sock"
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- n.run(ctx, sockets, registry) }()
+	n.t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			n.t.Error(err)
+		}
+	})
+	return sockets, registry
+}
+
+func (n *node) connect(socket string) *grpc.ClientConn {
+	n.t.Helper()
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// The kubelet finds the driver by its registration, also after one that was killed.
+func TestRegistration(t *testing.T) {
+	n := newNode(t)
+	for _, dir := range []string{"/plugins", "/plugins_registry"} {
+		if err := os.MkdirAll(n.dir+dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(n.dir+"/plugins/csi.sock", nil, 0o600); err != nil { // of a driver that was killed
+		t.Fatal(err)
+	}
+	socket, registry := n.serve()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	info, err := registration.NewRegistrationClient(n.connect(registry)).GetInfo(ctx, &registration.InfoRequest{})
+	if err != nil || info.GetType() != "CSIPlugin" || info.GetName() != Name || info.GetEndpoint() != socket {
+		t.Fatalf("%v, %v", info, err)
+	}
+	got, err := csi.NewNodeClient(n.connect(info.GetEndpoint())).NodeGetInfo(ctx, &csi.NodeGetInfoRequest{})
+	if err != nil || got.GetNodeId() != "node1" {
+		t.Errorf("%v, %v", got, err)
+	}
+	for _, path := range []string{socket, registry} {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s: %v, %v", path, info, err)
+		}
+	}
+	failed := make(chan error, 1)
+	if _, err := (registrar{failed: failed}).NotifyRegistrationStatus(ctx, &registration.RegistrationStatus{Error: "no"}); err != nil || <-failed == nil {
+		t.Error("a refused registration is no failure")
+	}
+}
