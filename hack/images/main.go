@@ -28,6 +28,7 @@ var programs = []struct {
 	arguments                    []string
 }{
 	{"unnest-cni", "localhost/unnest/cni:2", "/unnest-cni", "unnest-cni.tar", []string{"install"}},
+	{"unnest-volume", "localhost/unnest/volume:1", "/unnest-volume", "unnest-volume.tar", []string{"driver"}},
 	{"unnest-kube", "localhost/unnest/kube:1", "/unnest-kube", "unnest-kube.tar", nil},
 	{"unnest-load", workload.PeerImage, workload.Generator, "unnest-load.tar", []string{"hold"}},
 }

@@ -2,6 +2,7 @@ package splitcontroller
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -35,7 +36,11 @@ func (a *admit) Handle(ctx context.Context, request admission.Request) admission
 		return admission.Allowed("")
 	}
 	p.Namespace = request.Namespace // a request may leave it out
-	err := splitpod.Admit(&p, a.span)
+	err := splitpod.Admit(&p, splitpod.Options{Span: a.span, Key: rand.Text(), Claim: func(name string) ([]corev1.PersistentVolumeAccessMode, error) {
+		var c corev1.PersistentVolumeClaim
+		err := a.client.Get(ctx, client.ObjectKey{Namespace: p.Namespace, Name: name}, &c)
+		return c.Spec.AccessModes, err
+	}})
 	if err == nil {
 		err = a.try(ctx, &p)
 	}

@@ -1,7 +1,6 @@
 package splitpod
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -11,11 +10,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// Options are what admission knows beyond a pod.
+type Options struct {
+	Span string // SpanNetwork, or else the fractions are on one host
+	Key  string // of the pod's segment and volumes: a new secret
+	// Claim returns the access modes of a PersistentVolumeClaim in the pod's namespace.
+	Claim func(name string) ([]corev1.PersistentVolumeAccessMode, error)
+}
+
 // Admit changes a new pod that asks to be split: it keeps the containers and volumes of the first
 // fraction, notes the others, and holds the pod until they have a place. An error names the field
-// that cannot be kept, and the fix. span is SpanNetwork, or else the fractions are on one host.
-func Admit(p *corev1.Pod, span string) error {
-	if err := refuse(p, span); err != nil {
+// that cannot be kept, and the fix.
+func Admit(p *corev1.Pod, o Options) error {
+	if err := refuse(p, o.Span); err != nil {
 		return err
 	}
 	names, err := parse(p)
@@ -30,7 +37,7 @@ func Admit(p *corev1.Pod, span string) error {
 			}
 		}
 	}
-	if err := share(p, fractions); err != nil {
+	if err := o.share(p, fractions); err != nil {
 		return err
 	}
 	if err := ports(fractions); err != nil {
@@ -40,39 +47,13 @@ func Admit(p *corev1.Pod, span string) error {
 	if err != nil {
 		return fmt.Errorf("note fractions: %w", err)
 	}
-	p.Annotations[CompanionsAnnotation] = string(further)
-	if span == SpanNetwork {
-		p.Annotations[SpanAnnotation] = span
+	p.Annotations[CompanionsAnnotation], p.Annotations[KeyAnnotation] = string(further), o.Key
+	if o.Span == SpanNetwork {
+		p.Annotations[SpanAnnotation] = o.Span
 	}
 	p.Spec.Containers, p.Spec.Volumes = fractions[0].Containers, fractions[0].Volumes
 	p.Spec.SchedulingGates = append(p.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: Gate})
 	p.Spec.ReadinessGates = append(p.Spec.ReadinessGates, corev1.PodReadinessGate{ConditionType: ReadyCondition})
-	return nil
-}
-
-// share gives each fraction the volumes that its containers use. The first one also gets those of the init
-// containers, and those that none uses.
-func share(p *corev1.Pod, fractions []fraction) error {
-	for _, v := range p.Spec.Volumes {
-		first := ""
-		for i := range fractions {
-			user := userOf(fractions[i].Containers, v.Name)
-			if i == 0 {
-				user = cmp.Or(user, userOf(p.Spec.InitContainers, v.Name))
-			}
-			switch {
-			case user == "":
-				continue
-			case first != "" && !copied(v):
-				return fmt.Errorf("volume %q is used by the containers %q and %q of two fractions, and nodes cannot share it yet; put both into one fraction", v.Name, first, user)
-			}
-			first = cmp.Or(first, user)
-			fractions[i].Volumes = append(fractions[i].Volumes, v)
-		}
-		if first == "" {
-			fractions[0].Volumes = append(fractions[0].Volumes, v)
-		}
-	}
 	return nil
 }
 
@@ -117,6 +98,7 @@ func refuse(p *corev1.Pod, span string) error {
 		{s.Resources != nil, "resources: they cannot be divided between nodes", "set those of the containers"},
 		{s.NodeName != "", "nodeName: the pod has one node already", "use nodeSelector or affinity"},
 		{owner != nil && owner.Kind == "DaemonSet", "owner: a pod of a DaemonSet belongs to one node", "remove the annotation from the DaemonSet's template"},
+		{slices.ContainsFunc(s.Volumes, ofHost), "volumes: those of the driver " + VolumeDriver + " are for the webhook of split pods only", "use an emptyDir"},
 		{p.Annotations[corev1.MirrorPodAnnotationKey] != "", "static pod: its node starts it without admission", "remove the annotation from the node's file"},
 	} {
 		if r.is {

@@ -45,6 +45,11 @@ func companion(p *corev1.Pod, number int, f fraction) *corev1.Pod {
 	spec.Affinity.PodAntiAffinity = &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
 		LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{PodLabel: string(p.UID)}}, TopologyKey: corev1.LabelHostname,
 	}}}
+	for _, v := range spec.Volumes {
+		if ofHost(v) {
+			v.CSI.VolumeAttributes["pod"] = string(p.UID)
+		}
+	}
 	for i := range spec.Containers {
 		environment(p, spec.Containers[i].Env)
 	}

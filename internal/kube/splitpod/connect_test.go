@@ -22,7 +22,7 @@ func networkNode(name string, addresses ...string) *corev1.Node {
 func networkPod(t *testing.T, nodes []*corev1.Node) (p, c *corev1.Pod) {
 	t.Helper()
 	p = newPod("a;b", "a", "b")
-	if err := Admit(p, SpanNetwork); err != nil {
+	if err := Admit(p, Options{Span: SpanNetwork}); err != nil {
 		t.Fatal(err)
 	}
 	s, err := Next(p, nil, nodes, []*corev1.Pod{p})
@@ -116,7 +116,7 @@ func TestPlaceByNetwork(t *testing.T) {
 	for i := range large.Spec.Containers {
 		large.Spec.Containers[i].Resources = sized("3").Spec.Containers[0].Resources
 	}
-	if err := Admit(large, SpanNetwork); err != nil {
+	if err := Admit(large, Options{Span: SpanNetwork}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Next(large, nil, nodes, []*corev1.Pod{p}); err != nil {
@@ -127,7 +127,7 @@ func TestPlaceByNetwork(t *testing.T) {
 		t.Errorf("it has a place: %v", err)
 	}
 	initialized := initialize(newPod("a;b", "a", "b"))
-	if err := Admit(initialized, SpanNetwork); err == nil || !strings.Contains(err.Error(), "initContainers") {
+	if err := Admit(initialized, Options{Span: SpanNetwork}); err == nil || !strings.Contains(err.Error(), "initContainers") {
 		t.Errorf("init containers: %v", err)
 	}
 }

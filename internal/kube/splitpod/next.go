@@ -133,7 +133,9 @@ func Prepare(p *corev1.Pod, host, key string) {
 	set(&p.Labels, PodLabel, string(p.UID))
 	set(&p.Labels, FractionLabel, "0")
 	set(&p.Annotations, SegmentAnnotation, string(p.UID))
-	set(&p.Annotations, KeyAnnotation, key)
+	if p.Annotations[KeyAnnotation] == "" { // an earlier version has admitted the pod
+		set(&p.Annotations, KeyAnnotation, key)
+	}
 }
 
 // Release removes the gate.

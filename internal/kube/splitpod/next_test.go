@@ -128,7 +128,7 @@ func TestKilledBetweenSteps(t *testing.T) {
 		if got := strings.Join(w.log, ", "); got != want {
 			t.Errorf("%d changes at a time: got %s, want %s", most, got, want)
 		}
-		if w.pod.Annotations[KeyAnnotation] != "key of 0" || w.companions[1].Annotations[KeyAnnotation] != "key of 0" || w.companions[1].Spec.NodeSelector[HostLabel] != "a" {
+		if w.pod.Annotations[KeyAnnotation] != "new-key" || w.companions[1].Annotations[KeyAnnotation] != "new-key" || w.companions[1].Spec.NodeSelector[HostLabel] != "a" {
 			t.Errorf("fractions differ in key or host: %v, %v", w.pod, w.companions[1])
 		}
 	}

@@ -2,6 +2,7 @@ package splitpod
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -50,7 +51,7 @@ func initialize(p *corev1.Pod, volumes ...string) *corev1.Pod {
 
 func admit(t *testing.T, p *corev1.Pod) *corev1.Pod {
 	t.Helper()
-	if err := Admit(p, ""); err != nil {
+	if err := Admit(p, testOptions); err != nil {
 		t.Fatal(err)
 	}
 	return p
@@ -77,6 +78,23 @@ func fractionsOf(t *testing.T, p *corev1.Pod) string {
 		all = append(all, strings.Join(names, ","))
 	}
 	return strings.Join(all, ";")
+}
+
+// claims are the access modes of the claims in the namespace.
+var claims = map[string][]corev1.PersistentVolumeAccessMode{
+	"rwx": {corev1.ReadWriteOnce, corev1.ReadWriteMany}, "rox": {corev1.ReadOnlyMany},
+	"rwo": {corev1.ReadWriteOnce}, "rwop": {corev1.ReadWriteOncePod}, "either": {corev1.ReadWriteOnce, corev1.ReadOnlyMany}, "none": nil,
+}
+
+var testOptions = Options{Key: "new-key", Claim: func(name string) ([]corev1.PersistentVolumeAccessMode, error) {
+	if modes, ok := claims[name]; ok {
+		return modes, nil
+	}
+	return nil, fmt.Errorf("persistentvolumeclaims %q not found", name)
+}}
+
+func claim(name string) corev1.VolumeSource {
+	return corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}
 }
 
 var emptyDir = corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
@@ -110,7 +128,7 @@ func TestFractions(t *testing.T) {
 		{newPod(strings.Join(many, ";"), many...), "19 fractions; want at most 16"},
 	} {
 		text := tt.pod.Annotations[SplitAnnotation]
-		if err := Admit(tt.pod, ""); err != nil {
+		if err := Admit(tt.pod, testOptions); err != nil {
 			if !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), SplitAnnotation) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("%q: error %q, want %q", text, err, tt.want)
 			}
@@ -136,19 +154,28 @@ func TestRefused(t *testing.T) {
 		"a pod of a DaemonSet": func(p *corev1.Pod) {
 			p.OwnerReferences = []metav1.OwnerReference{{Kind: "DaemonSet", Name: "d", Controller: &yes}}
 		},
-		"static pod":                                        func(p *corev1.Pod) { p.Annotations[corev1.MirrorPodAnnotationKey] = "x" },
-		"annotation unnest.io/c":                            func(p *corev1.Pod) { p.Annotations[CompanionsAnnotation] = "[]" },
-		"annotation unnest.io/segment: ":                    func(p *corev1.Pod) { p.Annotations[SegmentAnnotation] = "x" },
-		"annotation unnest.io/segment-key: ":                func(p *corev1.Pod) { p.Annotations[KeyAnnotation] = "x" },
-		"annotation unnest.io/pod-labels: ":                 func(p *corev1.Pod) { p.Annotations[LabelsAnnotation] = "x" },
-		"label unnest.io/split-pod: ":                       func(p *corev1.Pod) { p.Labels[PodLabel] = "x" },
-		"label unnest.io/fraction: ":                        func(p *corev1.Pod) { p.Labels[FractionLabel] = "x" },
-		"nodeSelector " + HostLabel:                         func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{HostLabel: "x"} },
-		`volume "v0" is used by the containers "a" and "b"`: func(p *corev1.Pod) { with(p, emptyDir, "a", "b") },
-		`volume "v0" is used by the containers "a" and "b" of two fractions`: func(p *corev1.Pod) {
-			with(p, corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}, "a", "b")
+		"static pod":                         func(p *corev1.Pod) { p.Annotations[corev1.MirrorPodAnnotationKey] = "x" },
+		"annotation unnest.io/c":             func(p *corev1.Pod) { p.Annotations[CompanionsAnnotation] = "[]" },
+		"annotation unnest.io/segment: ":     func(p *corev1.Pod) { p.Annotations[SegmentAnnotation] = "x" },
+		"annotation unnest.io/segment-key: ": func(p *corev1.Pod) { p.Annotations[KeyAnnotation] = "x" },
+		"annotation unnest.io/pod-labels: ":  func(p *corev1.Pod) { p.Annotations[LabelsAnnotation] = "x" },
+		"label unnest.io/split-pod: ":        func(p *corev1.Pod) { p.Labels[PodLabel] = "x" },
+		"label unnest.io/fraction: ":         func(p *corev1.Pod) { p.Labels[FractionLabel] = "x" },
+		"nodeSelector " + HostLabel:          func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{HostLabel: "x"} },
+		`volume "v0" is used by the containers "a" and "b" of two fractions, and an emptyDir of medium Memory`: func(p *corev1.Pod) {
+			with(p, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}, "a", "b")
 		},
-		`volume "v0" is used by the containers "i" and "b" of two fractions`: func(p *corev1.Pod) { initialize(with(p, emptyDir, "b"), "v0") },
+		`and its claim "rwo" has the access modes [ReadWriteOnce]`:                func(p *corev1.Pod) { with(p, claim("rwo"), "a", "b") },
+		`and its claim "rwop" has the access modes [ReadWriteOncePod]`:            func(p *corev1.Pod) { with(p, claim("rwop"), "a", "b") },
+		`and its claim "either" has the access modes [ReadWriteOnce ReadOnlyMany`: func(p *corev1.Pod) { with(p, claim("either"), "a", "b") },
+		`and its claim "none" has the access modes []`:                            func(p *corev1.Pod) { with(p, claim("none"), "a", "b") },
+		`persistentvolumeclaims "missing" not found`:                              func(p *corev1.Pod) { with(p, claim("missing"), "a", "b") },
+		`volume "v0" is used by the containers "i" and "b" of two fractions, and nodes cannot share it`: func(p *corev1.Pod) {
+			initialize(with(p, corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/x"}}, "b"), "v0")
+		},
+		"driver volumes.unnest.io": func(p *corev1.Pod) {
+			with(p, corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: VolumeDriver, VolumeAttributes: map[string]string{"key": "x"}}}, "a")
+		},
 		`"i" is an init container`: func(p *corev1.Pod) {
 			initialize(p)
 			p.Annotations[SplitAnnotation] = "a,i;b"
@@ -159,7 +186,7 @@ func TestRefused(t *testing.T) {
 	} {
 		p := newPod("a;b", "a", "b")
 		change(p)
-		if err := Admit(p, ""); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "; ") || strings.Contains(err.Error(), "\n") {
+		if err := Admit(p, testOptions); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "; ") || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: error %v", want, err)
 		}
 	}
@@ -181,10 +208,57 @@ func TestRefusedByNetwork(t *testing.T) {
 		for span, refused := range map[string]bool{SpanNetwork: tt.refused, "": false} {
 			p := newPod("a;b", "a", "b")
 			p.Spec.Containers[1].SecurityContext = tt.context
-			if err := Admit(p, span); (err != nil) != refused || err != nil && !strings.Contains(err.Error(), "NET_ADMIN") {
+			if err := Admit(p, Options{Span: span}); (err != nil) != refused || err != nil && !strings.Contains(err.Error(), "NET_ADMIN") {
 				t.Errorf("span %q, %v: error %v, want one %t", span, tt.context, err, refused)
 			}
 		}
+	}
+}
+
+// An emptyDir that several fractions use becomes a volume of the host in each of them, of the first one's UID,
+// and a claim that nodes can share stays.
+func TestSharedVolumes(t *testing.T) {
+	long := strings.Repeat("x", 40)
+	p := with(with(with(newPod("a;b;c", "a", "b", "c"), emptyDir, "a", "b"), claim("rwx"), "a", "c"), claim("rox"), "b", "c")
+	p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: long, VolumeSource: emptyDir})
+	for i := range p.Spec.Containers[1:] {
+		p.Spec.Containers[i+1].VolumeMounts = append(p.Spec.Containers[i+1].VolumeMounts, corev1.VolumeMount{Name: long, MountPath: "/x"})
+	}
+	initialize(p, "v0")
+	admit(t, p)
+	if p.Annotations[KeyAnnotation] != "new-key" {
+		t.Errorf("the pod's key is %q", p.Annotations[KeyAnnotation])
+	}
+	Prepare(p, "host-a", "other-key")
+	shared := func(name, pod string) corev1.VolumeSource {
+		attributes := map[string]string{"name": name, "key": "new-key", "pod": pod}
+		if pod == "" {
+			delete(attributes, "pod")
+		}
+		return corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: VolumeDriver, VolumeAttributes: attributes}}
+	}
+	digest := ""
+	for i, f := range append([]*corev1.Pod{p}, companions(t, p)...) {
+		for _, v := range f.Spec.Volumes {
+			if v.Name == long {
+				digest = v.CSI.VolumeAttributes["name"]
+			}
+		}
+		want := [][]corev1.Volume{
+			{{Name: "v0", VolumeSource: shared("v0", "")}, {Name: "v1", VolumeSource: claim("rwx")}},
+			{{Name: "v0", VolumeSource: shared("v0", "f00")}, {Name: "v2", VolumeSource: claim("rox")}, {Name: long, VolumeSource: shared(digest, "f00")}},
+			{{Name: "v1", VolumeSource: claim("rwx")}, {Name: "v2", VolumeSource: claim("rox")}, {Name: long, VolumeSource: shared(digest, "f00")}},
+		}[i]
+		if diff := cmp.Diff(want, f.Spec.Volumes); diff != "" || f.Annotations[KeyAnnotation] != "new-key" {
+			t.Errorf("fraction %d has the key %q, and volumes (-want +got):\n%s", i, f.Annotations[KeyAnnotation], diff)
+		}
+	}
+	if len(digest) != maxVolumeName {
+		t.Errorf("a long name becomes %q", digest)
+	}
+	err := Admit(with(newPod("a;b", "a", "b"), emptyDir, "a", "b"), Options{Span: SpanNetwork})
+	if err == nil || !strings.Contains(err.Error(), "of two fractions, and an emptyDir is on one host") {
+		t.Errorf("with the span network: %v", err)
 	}
 }
 
@@ -260,7 +334,7 @@ func TestCompanion(t *testing.T) {
 	yes := true
 	meta := metav1.ObjectMeta{
 		Namespace: "shop", Name: "web-0-f1", Labels: map[string]string{PodLabel: "f00", FractionLabel: "1"},
-		Annotations:     map[string]string{SegmentAnnotation: "f00", KeyAnnotation: "secret", LabelsAnnotation: `{"app":"web"}`, "kubernetes.io/egress-bandwidth": "1M"},
+		Annotations:     map[string]string{SegmentAnnotation: "f00", KeyAnnotation: "new-key", LabelsAnnotation: `{"app":"web"}`, "kubernetes.io/egress-bandwidth": "1M"},
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "web-0", UID: "f00", Controller: &yes, BlockOwnerDeletion: &yes}},
 	}
 	if diff := cmp.Diff(meta, c.ObjectMeta); diff != "" {

@@ -71,12 +71,12 @@ func TestCredentials(t *testing.T) {
 
 // A node has credentials of its own only, and every file that the scripts of its image read.
 func TestNodeFiles(t *testing.T) {
-	c := &Cluster{keys: makeKeys(t), options: Options{Nodes: 2, Slots: 16, Network: BrFusion, ProxyMode: "nftables"}}
+	c := &Cluster{keys: makeKeys(t), options: Options{Nodes: 2, Slots: 16, Network: BrFusion, ProxyMode: "nftables", SplitPods: SpanHost}}
 	files, err := c.nodeFiles("node2", netip.MustParseAddr("10.201.0.3"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, script := range []string{"node/kubelet", "node/kube-proxy"} {
+	for _, script := range []string{"node/kubelet", "node/kube-proxy", "node/volumes"} {
 		content, err := nodeFiles.ReadFile(script)
 		if err != nil {
 			t.Fatal(err)
@@ -91,7 +91,7 @@ func TestNodeFiles(t *testing.T) {
 	if err := json.Unmarshal([]byte(files["/etc/kubernetes/kubelet.json"]), &config); err != nil || config["maxPods"] != 16.0 {
 		t.Errorf("the kubelet takes %v pods (%v), want one for each slot", config["maxPods"], err)
 	}
-	if got := files["/etc/kubernetes/node"]; got != "address=10.201.0.3 proxy_mode=nftables\n" {
+	if got := files["/etc/kubernetes/node"]; got != "address=10.201.0.3 proxy_mode=nftables\nvolumes=10.200.0.1:7443\n" {
 		t.Errorf("the node's variables are %q", got)
 	}
 	if got := files["/etc/kubernetes/routes"]; got != "10.244.2.0/24 10.201.0.2\n" {

@@ -29,6 +29,7 @@ var nodePaths = map[string]string{
 	"node/credentials":     "/etc/unnest/credentials",
 	"node/kubelet":         "/etc/unnest/kubelet",
 	"node/kube-proxy":      "/etc/unnest/kube-proxy",
+	"node/volumes":         "/etc/unnest/volumes",
 	"node/containerd.toml": "/etc/containerd/config.toml",
 }
 
@@ -62,11 +63,12 @@ func BuildImage(ctx context.Context, binaries, programs string, step func(string
 	b := image.Builder{
 		Cache: image.CacheDir(), Progress: step, Contents: map[string][]byte{},
 		Files: map[string]string{
-			"/usr/local/bin/nerdctl":    filepath.Join(binaries, "nerdctl"),
-			"/usr/lib/cni/brfusion":     filepath.Join(binaries, "unnest-cni"),
-			"/usr/lib/cni/hostlo":       filepath.Join(binaries, "unnest-cni"),
-			"/usr/local/bin/kubelet":    filepath.Join(programs, "kubelet"),
-			"/usr/local/bin/kube-proxy": filepath.Join(programs, "kube-proxy"),
+			"/usr/local/bin/nerdctl":       filepath.Join(binaries, "nerdctl"),
+			"/usr/local/bin/unnest-volume": filepath.Join(binaries, "unnest-volume"),
+			"/usr/lib/cni/brfusion":        filepath.Join(binaries, "unnest-cni"),
+			"/usr/lib/cni/hostlo":          filepath.Join(binaries, "unnest-cni"),
+			"/usr/local/bin/kubelet":       filepath.Join(programs, "kubelet"),
+			"/usr/local/bin/kube-proxy":    filepath.Join(programs, "kube-proxy"),
 		},
 	}
 	for name, path := range nodePaths {

@@ -87,7 +87,7 @@ func (c *Cluster) keepLogs(cause error) error {
 }
 
 // nodeLogs are the logs in each node.
-var nodeLogs = []string{"kubelet.log", "kube-proxy.log", "containerd.log"}
+var nodeLogs = []string{"kubelet.log", "kube-proxy.log", "containerd.log", "volumes.log"}
 
 // SaveLogs copies the logs of all components into a directory. It leaves out those of nodes
 // that do not answer.

@@ -6,15 +6,19 @@ import (
 	"net/netip"
 
 	"unnest/internal/testbed/fleet"
+	"unnest/internal/testbed/guest"
 )
 
 // launchNodes starts the guests, which boot and wait for the API server.
 func (c *Cluster) launchNodes(ctx context.Context) (nodes []*fleet.Node, err error) {
-	o := c.options
+	o, shares := c.options, 0
+	if o.SplitPods == SpanHost {
+		shares = guest.MaxShares
+	}
 	for k := range o.Nodes {
 		name := fmt.Sprintf("node%d", k+1)
 		n, err := c.fleet.Launch(ctx, fleet.Options{
-			Name: name, Image: o.Image, Accel: o.Accel, VCPUs: o.VCPUs, Memory: o.Memory, Slots: o.Slots, Pool: o.Pool, Snapshots: o.Snapshots, Vouched: true,
+			Name: name, Image: o.Image, Accel: o.Accel, VCPUs: o.VCPUs, Memory: o.Memory, Slots: o.Slots, Pool: o.Pool, Shares: shares, Snapshots: o.Snapshots, Vouched: true,
 			Extras: func(address netip.Addr) (fleet.Extras, error) { return c.extras(name, address) },
 		})
 		if err != nil {
@@ -57,12 +61,16 @@ func (c *Cluster) nodeFiles(name string, address netip.Addr) (map[string]string,
 		return nil, err
 	}
 	var chained []any
+	variables := nodeVariables(families, address, c.options.ProxyMode)
+	if c.options.SplitPods == SpanHost {
+		variables += "volumes=" + daemonAddress + "\n"
+	}
 	if c.options.SplitPods != "" {
 		chained = append(chained, hostlo(c.options.SplitPods))
 	}
 	networks := map[string]string{BrFusion: brfusionNetwork(families, chained...), Bridge: bridgeNetwork(families, address, chained...)}
 	return map[string]string{
-		"/etc/kubernetes/node":            nodeVariables(families, address, c.options.ProxyMode),
+		"/etc/kubernetes/node":            variables,
 		"/etc/kubernetes/routes":          routes(families, address, c.options.Nodes),
 		"/etc/kubernetes/ca.crt":          string(c.keys.caPEM()),
 		"/etc/kubernetes/kubelet.crt":     string(server.cert),
