@@ -106,7 +106,9 @@ func (k *kubernetes) volumeLocked() {
 		k.t.Errorf("virtiofsd with locks of the host: %t; the other fraction says %q", program.HostLocks, got)
 	}
 	k.in("shared", "busybox killall sleep")
-	k.eventually("the other fraction gets it", func() bool { return k.in("shared-f1", "busybox flock -n /data/lock true && echo mine || :") == "mine\n" })
+	k.eventually("the other fraction gets it", func() bool {
+		return k.in("shared-f1", "busybox flock -n /data/lock true && echo mine || :") == "mine\n"
+	})
 }
 
 // volumeKilled kills what serves volumes. They stay mounted.

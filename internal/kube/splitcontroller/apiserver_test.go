@@ -281,6 +281,7 @@ func TestOnAPIServer(t *testing.T) {
 		{"a pod is split", w.split},
 		{"a companion is lost", w.lost},
 		{"init containers come first", w.initContainers},
+		{"fractions share volumes", w.volumes},
 		{"refused", w.refused},
 		{"others change nothing", w.immutable},
 		{"no room", w.noRoom},
@@ -389,6 +390,51 @@ func (w *world) initContainers() {
 	w.running("web-f1")
 	w.check(w.Delete(w.t.Context(), p, client.GracePeriodSeconds(0)))
 	w.end()
+}
+
+// mounting returns a pod of two fractions that mount a volume.
+func mounting(ns string, v corev1.VolumeSource) *corev1.Pod {
+	p := pod(ns, "web", "a;b", "a", "b")
+	p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: v}}
+	for i := range p.Spec.Containers {
+		p.Spec.Containers[i].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
+	}
+	return p
+}
+
+// An emptyDir becomes a volume of the host in each fraction, which nobody writes by hand. A claim is asked for its
+// access modes.
+func (w *world) volumes() {
+	emptyDir := corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
+	w.create(mounting("shop", emptyDir))
+	pods := w.running("web", "web-f1")
+	key := pods[0].Annotations[splitpod.KeyAnnotation]
+	for i, owner := range []string{"", string(pods[0].UID)} {
+		for _, v := range pods[i].Spec.Volumes {
+			if a := v.CSI; v.Name == "data" && (a == nil || a.Driver != splitpod.VolumeDriver || a.VolumeAttributes["key"] != key || a.VolumeAttributes["pod"] != owner) {
+				w.t.Errorf("fraction %d has %+v, want the key %q of the pod %q", i, v, key, owner)
+			}
+		}
+	}
+	w.t.Log("a user copies a fraction, with its key")
+	stolen := pods[1].DeepCopy()
+	stolen.ObjectMeta = metav1.ObjectMeta{Namespace: "shop", Name: "thief", Labels: stolen.Labels, Annotations: stolen.Annotations}
+	stolen.Spec.NodeName = ""
+	w.wantRefused(stolen, "for fractions of split pods only")
+	stolen.Annotations[splitpod.SplitAnnotation] = "b"
+	w.wantRefused(stolen, "for the webhook of split pods only")
+	w.check(w.Delete(w.t.Context(), pods[0], client.GracePeriodSeconds(0)))
+	w.end()
+	w.check(w.Create(w.t.Context(), mounting("strict", emptyDir), client.DryRunAll))
+	claim := func(name string, modes ...corev1.PersistentVolumeAccessMode) corev1.VolumeSource {
+		w.create(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: modes, Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{"storage": resource.MustParse("1Mi")}},
+		}})
+		return corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}
+	}
+	w.check(w.Create(w.t.Context(), mounting("shop", claim("many", corev1.ReadWriteMany)), client.DryRunAll))
+	w.wantRefused(mounting("shop", claim("one", corev1.ReadWriteOnce)), `its claim "one" has the access modes [ReadWriteOnce], of which neither ReadWriteMany`)
+	w.wantRefused(mounting("strict", corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "many"}}), `"many" not found`)
 }
 
 func (w *world) refused() {
