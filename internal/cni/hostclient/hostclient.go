@@ -42,7 +42,7 @@ func deadline(method string) time.Duration {
 	switch method {
 	case hostdpb.HostDaemon_Status_FullMethodName, hostdpb.HostDaemon_Renew_FullMethodName:
 		return 10 * time.Second
-	case hostdpb.HostDaemon_GC_FullMethodName:
+	case hostdpb.HostDaemon_GC_FullMethodName, hostdpb.HostDaemon_CollectVolumes_FullMethodName:
 		return 2 * time.Minute
 	case hostdpb.HostDaemon_DetachNIC_FullMethodName, hostdpb.HostDaemon_LeaveSegment_FullMethodName,
 		hostdpb.HostDaemon_DetachVolume_FullMethodName, hostdpb.HostDaemon_DetachSharedMemory_FullMethodName:

@@ -524,7 +524,7 @@ func TestExportOfRemovedGuest(t *testing.T) {
 	l.check(os.Rename(record, record+".kept"))
 	l.check(os.WriteFile(record, []byte("damaged"), 0o600)) // the export may be this guest's
 	l.serve(time.Minute)
-	l.wantSaid("close exports of guests that are gone: none is closed")
+	l.wantSaid("end what guests that are gone shared: it is left as it is")
 	if err := (share.Export{Dir: export}).Check(); err != nil {
 		t.Errorf("while a record is damaged: %v", err)
 	}
@@ -573,4 +573,57 @@ func (l *lab) wantExport(export string, want ...string) {
 	if err != nil || !slices.Equal(got, want) {
 		l.t.Errorf("in the export is %q, %v, want %q", got, err, want)
 	}
+}
+
+// An ephemeral volume ends with its last guest: detached, collected, or gone while there was no daemon. Until then it stays,
+// whoever is killed.
+func TestEphemeralVolumes(t *testing.T) {
+	l := newLab(t)
+	l.makeVolumes()
+	more := append(sharePorts(2), mapped...)
+	one, two := l.boot(1, 1, more...), l.boot(2, 1, more...)
+	l.serve(time.Minute)
+	attach := func(m *machine, name string) error {
+		_, err := m.client().AttachVolume(t.Context(), &hostdpb.AttachVolumeRequest{Pod: "web", Name: name, Key: testKey, Ephemeral: true})
+		return err
+	}
+	collect := func(m *machine, keep ...string) error {
+		r := &hostdpb.CollectVolumesRequest{}
+		for _, name := range keep {
+			r.Keep = append(r.Keep, &hostdpb.Volume{Pod: "web", Name: name})
+		}
+		_, err := m.client().CollectVolumes(t.Context(), r)
+		return err
+	}
+	left := func() string {
+		all, err := filepath.Glob(filepath.Join(l.dir, "volumes/default/*/*"))
+		l.check(err)
+		hidden, err := filepath.Glob(filepath.Join(l.dir, "volumes/default/.*"))
+		l.check(err)
+		return strings.ReplaceAll(strings.Join(append(all, hidden...), " "), l.dir+"/volumes/default", "")
+	}
+	l.check(attach(one, "data"))
+	l.check(attach(two, "data"))
+	_, err := one.volume("web", testKey, "data")
+	wantStatusCode(t, "a lasting volume of the name", err, codes.FailedPrecondition)
+	file := filepath.Join(l.dir, "volumes/default/web/data/a/file")
+	l.check(os.MkdirAll(filepath.Dir(file), 0o755))
+	l.check(os.WriteFile(file, nil, 0o644))
+	l.check(collect(one, "data"))
+	one.wantShared("volume.data.web on vp1")
+	one.willing(func() error { return collect(one) })
+	one.wantShared()
+	l.end(l.daemon, syscall.SIGKILL)
+	l.serve(time.Minute)
+	if _, err := os.Stat(file); err != nil {
+		t.Errorf("while the other guest has it: %v", err)
+	}
+	l.end(l.daemon, syscall.SIGKILL)
+	l.end(two.qemu, syscall.SIGKILL)
+	l.serve(time.Minute)
+	l.eventually("the volume of a guest that is gone has ended", func() bool { return left() == "" })
+	l.check(attach(one, "data"))
+	l.check(os.MkdirAll(filepath.Dir(file), 0o755))
+	one.willing(func() error { return one.dropVolume("web", "data") })
+	l.eventually("a volume that is detached has ended", func() bool { return left() == "" })
 }
