@@ -30,6 +30,7 @@ func TestKubernetesSplitVolumes(t *testing.T) {
 		{"another namespace has none of it", k.volumeThief},
 		{"a claim that one node mounts", k.volumeClaims},
 		{"nothing is left", k.volumeGone},
+		{"the chart's DaemonSet", k.volumeDaemonSet},
 		{"down", k.down},
 	} {
 		if !k.step(s.name, s.run) {
@@ -196,6 +197,31 @@ func (k *kubernetes) volumeClaims() {
 		k.t.Errorf("a claim that one node mounts: %v: %s", err, out)
 	}
 	k.ctl("delete", "pvc/one-node", "--wait=false")
+}
+
+// volumeDaemonSet has the chart's driver in place of those of the nodes. Volumes stay when its pods are replaced.
+func (k *kubernetes) volumeDaemonSet() {
+	c, err := cluster.View()
+	k.check(err)
+	mustRun(k.t, k.unnest, "cluster", "load", filepath.Join(k.binaries, "images", "unnest-volume.tar"))
+	for _, node := range []string{"node1", "node2"} {
+		_, err := c.OnNode(k.t.Context(), node, "sh", "-c", "busybox sed -i /^volumes=/d /etc/kubernetes/node; kill $(busybox pidof unnest-volume)")
+		k.check(err)
+	}
+	manifest := mustRun(k.t, filepath.Join(k.binaries, "helm"), "template", "unnest", "../../deploy/chart", "--kube-version=1.34.0", "--set=splitPods.enabled=true", "--show-only=templates/volumes.yaml")
+	file := filepath.Join(k.t.TempDir(), "volumes.yaml")
+	k.check(os.WriteFile(file, []byte(manifest), 0o600))
+	k.apply(map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "unnest-system"}})
+	k.ctl("apply", "--filename="+file)
+	k.ctl("--namespace=unnest-system", "rollout", "status", "daemonset/unnest-volumes", podLimit)
+	k.volumeShared()
+	k.ctl("--namespace=unnest-system", "delete", "pods", "--selector=app=unnest-volumes", "--wait", podLimit)
+	k.ctl("--namespace=unnest-system", "rollout", "status", "daemonset/unnest-volumes", podLimit)
+	if got := k.in("shared-f1", "cat /data/moved"); got != "from back\n" {
+		k.t.Errorf("after the driver's pods were replaced: %q", got)
+	}
+	k.volumeGone()
+	k.ctl("delete", "--filename="+file, "--wait", podLimit)
 }
 
 func (k *kubernetes) volumeGone() {
