@@ -96,20 +96,30 @@ func (k *kubernetes) volumeShared() {
 	}
 }
 
-// volumeLocked takes a lock in one fraction. The other one cannot have it, if the host's virtiofsd has locks of the host.
+// volumeLocked takes a lock in one fraction's node, where the pod has the volume mounted. The other one cannot have it, if the
+// host's virtiofsd has locks of the host.
 func (k *kubernetes) volumeLocked() {
 	program, err := share.FindProgram()
 	k.check(err)
-	k.in("shared", "busybox flock -n /data/lock sleep infinity >/dev/null 2>&1 </dev/null & until [ -e /data/lock ]; do sleep 1; done")
-	k.eventually("the first fraction has the lock", func() bool { return k.in("shared", "busybox flock -n /data/lock true || echo taken") == "taken\n" })
-	want := map[bool]string{true: "taken\n"}[program.HostLocks]
-	if got := k.in("shared-f1", "busybox flock -n /data/lock true || echo taken"); got != want {
+	c, err := cluster.View()
+	k.check(err)
+	on := func(pod, script string) string {
+		k.t.Helper()
+		node := k.ctl("get", "pod", pod, "--output=jsonpath={.spec.nodeName}")
+		file := "/var/lib/kubelet/pods/" + k.ctl("get", "pod", pod, "--output=jsonpath={.metadata.uid}") + "/volumes/kubernetes.io~csi/data/mount/lock"
+		out, err := c.OnNode(k.t.Context(), node, "sh", "-c", "lock="+file+"; "+script)
+		k.check(err)
+		return string(out)
+	}
+	const try = "flock -n $lock true || echo taken"
+	on("shared", `setsid sh -c "exec 9>>$lock; flock -n 9 && echo \$\$ >/run/locker; exec sleep 3600" >/dev/null 2>&1 </dev/null & until [ -e /run/locker ]; do sleep 0.1; done`)
+	if got, want := on("shared-f1", try), (map[bool]string{true: "taken\n"}[program.HostLocks]); on("shared", try) != "taken\n" || got != want {
 		k.t.Errorf("virtiofsd with locks of the host: %t; the other fraction says %q", program.HostLocks, got)
 	}
-	k.in("shared", "busybox killall sleep")
-	k.eventually("the other fraction gets it", func() bool {
-		return k.in("shared-f1", "busybox flock -n /data/lock true && echo mine || :") == "mine\n"
-	})
+	on("shared", "kill $(cat /run/locker)")
+	if got := on("shared-f1", try); got != "" {
+		k.t.Errorf("after the end of the lock the other fraction says %q", got)
+	}
 }
 
 // volumeKilled kills what serves volumes. They stay mounted.

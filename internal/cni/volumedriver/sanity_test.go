@@ -15,7 +15,9 @@ import (
 )
 
 // webhook is a controller that makes volumes as the webhook and the kubelet do. The suite asks one for each volume.
-type webhook struct{ csi.UnimplementedControllerServer }
+type webhook struct {
+	csi.UnimplementedControllerServer
+}
 
 func (webhook) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
 	return &csi.ControllerGetCapabilitiesResponse{Capabilities: []*csi.ControllerServiceCapability{{Type: &csi.ControllerServiceCapability_Rpc{
