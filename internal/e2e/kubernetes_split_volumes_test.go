@@ -77,7 +77,7 @@ func (k *kubernetes) volumeShared() {
 	if nodes := k.ctl("get", "pods", "shared", "shared-f1", "--output=jsonpath={.items[*].spec.nodeName}"); nodes != "node1 node2" && nodes != "node2 node1" {
 		k.t.Errorf("the fractions are on %q", nodes)
 	}
-	k.in("shared", "echo from front >/data/front")
+	k.in("shared", "echo from front >/data/front; busybox chmod 666 /data/front")
 	k.in("shared-f1", "echo from back >/data/back")
 	if got := k.in("shared-f1", "cat /data/prepared /data/front"); got != "prepared\nfrom front\n" {
 		k.t.Errorf("the further fraction reads %q", got)
