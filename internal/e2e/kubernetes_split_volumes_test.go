@@ -18,7 +18,7 @@ import (
 // Containers of two fractions, and an init container, have one emptyDir. A pod of another namespace does not get at it,
 // and nothing is left of it.
 func TestKubernetesSplitVolumes(t *testing.T) {
-	k := newKubernetes(t, "--split-pods")
+	k := newKubernetes(t, "--split-pods", "--shares=4")
 	for _, s := range []struct {
 		name string
 		run  func()

@@ -37,6 +37,7 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"up", "--slots", "0"}, "--slots 0: want 1 to 128"},
 		{[]string{"up", "--slots", "129"}, "--slots 129: want 1 to 128"},
 		{[]string{"up", "--pool", "-1"}, "--pool -1: want 0 or more"},
+		{[]string{"up", "--shares", "9"}, "--shares 9: want 0 to 8"},
 		{[]string{"up", "--port", "65536"}, "--port 65536: want 0 to 65535"},
 		{[]string{"up", "--network", "flannel"}, "want one of brfusion, bridge"},
 		{[]string{"up", "--proxy-mode", "ipvs"}, "want one of iptables, nftables"},

@@ -54,6 +54,7 @@ func newUpCmd(streams terminal.Streams) *cobra.Command {
 	flags.Var(usage.Choice(&o.Network, cluster.BrFusion, cluster.Bridge), "network", "network of pods without a RuntimeClass")
 	flags.Var(usage.Choice(&o.SplitPods, cluster.SpanHost, cluster.SpanNetwork), "split-pods", "split pods that have the annotation unnest.io/split over the nodes; the host or the network of the nodes connects them")
 	flags.Lookup("split-pods").NoOptDefVal = cluster.SpanHost
+	flags.IntVar(&o.Shares, "shares", 0, "`N` volumes that fractions of split pods can have on each node at the same time")
 	flags.Var(usage.Choice(&o.ProxyMode, "iptables", "nftables"), "proxy-mode", "how kube-proxy translates addresses of Services")
 	flags.Var(usage.Choice(&o.IPFamilies, cluster.IPv4, cluster.IPv6, cluster.DualStack), "ip-families", "families of the addresses of pods and Services")
 	flags.IntVar(&o.Port, "port", 0, "port of the API server on 127.0.0.1 (default a free one)")
@@ -76,6 +77,8 @@ func (o upOptions) check() error {
 		return usage.Errorf("--slots %d: want 1 to %d", o.Slots, guest.MaxSlots)
 	case o.Pool < 0:
 		return usage.Errorf("--pool %d: want 0 or more", o.Pool)
+	case o.Shares < 0 || o.Shares > guest.MaxShares:
+		return usage.Errorf("--shares %d: want 0 to %d", o.Shares, guest.MaxShares)
 	case o.Port < 0 || o.Port > 65535:
 		return usage.Errorf("--port %d: want 0 to 65535", o.Port)
 	}

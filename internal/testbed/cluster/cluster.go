@@ -43,6 +43,7 @@ type Options struct {
 	Pool      int   // of these, plugged in advance
 	Network   string
 	SplitPods string // span of split pods, SpanHost or SpanNetwork: run their controller, and chain hostlo in the networks of pods; empty: neither
+	Shares    int    // volumes that fractions of split pods can have on each node at the same time
 	ProxyMode string // kube-proxy's: iptables or nftables
 	// IPFamilies are those of pods and Services: IPv4, IPv6 or DualStack. Empty: IPv4.
 	IPFamilies string

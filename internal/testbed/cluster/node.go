@@ -6,19 +6,15 @@ import (
 	"net/netip"
 
 	"unnest/internal/testbed/fleet"
-	"unnest/internal/testbed/guest"
 )
 
 // launchNodes starts the guests, which boot and wait for the API server.
 func (c *Cluster) launchNodes(ctx context.Context) (nodes []*fleet.Node, err error) {
-	o, shares := c.options, 0
-	if o.SplitPods == SpanHost {
-		shares = guest.MaxShares
-	}
+	o := c.options
 	for k := range o.Nodes {
 		name := fmt.Sprintf("node%d", k+1)
 		n, err := c.fleet.Launch(ctx, fleet.Options{
-			Name: name, Image: o.Image, Accel: o.Accel, VCPUs: o.VCPUs, Memory: o.Memory, Slots: o.Slots, Pool: o.Pool, Shares: shares, Snapshots: o.Snapshots, Vouched: true,
+			Name: name, Image: o.Image, Accel: o.Accel, VCPUs: o.VCPUs, Memory: o.Memory, Slots: o.Slots, Pool: o.Pool, Shares: o.Shares, Snapshots: o.Snapshots, Vouched: true,
 			Extras: func(address netip.Addr) (fleet.Extras, error) { return c.extras(name, address) },
 		})
 		if err != nil {
