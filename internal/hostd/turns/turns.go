@@ -12,6 +12,9 @@ import (
 	"time"
 )
 
+// patience is how long a Patient turn lets those of other tenants go first.
+const patience = 100 * time.Millisecond
+
 // memory is the time after which the time that a tenant has used counts for 1/e of it.
 const memory = 2 * time.Second
 
@@ -19,8 +22,14 @@ const memory = 2 * time.Second
 type Turns struct {
 	mu      sync.Mutex
 	holder  *Turn
-	waiting map[string][]*Turn // by tenant, the first one at the front
+	waiting map[line][]*Turn // the first one at the front
 	used    map[string]need
+}
+
+// line is where turns of a tenant wait.
+type line struct {
+	tenant  string
+	patient bool
 }
 
 // need is how long a tenant has had turns, as it counted at a time.
@@ -35,8 +44,9 @@ func (n need) now(now time.Time) time.Duration {
 
 // Turn is a tenant's right to change the host's network. nil is a turn of nil Turns.
 type Turn struct {
+	line
 	turns   *Turns
-	tenant  string
+	queued  time.Time
 	begin   time.Time
 	held    time.Duration
 	granted chan struct{}
@@ -47,9 +57,18 @@ func (t *Turns) Take(tenant string) *Turn {
 	if t == nil {
 		return nil
 	}
-	turn := &Turn{turns: t, tenant: tenant}
-	<-turn.queue(func() { t.waiting[tenant] = append(t.waiting[tenant], turn) })
+	turn := &Turn{turns: t, line: line{tenant, false}}
+	<-turn.queue(func() { t.waiting[turn.line] = append(t.waiting[turn.line], turn) })
 	return turn
+}
+
+// Patient returns a turn of a tenant that has to be taken with Yield before each step, and that lets all other tenants go first
+// for a while each time: for work of many steps for which no pod waits.
+func (t *Turns) Patient(tenant string) *Turn {
+	if t == nil {
+		return nil
+	}
+	return &Turn{turns: t, line: line{tenant, true}}
 }
 
 // Yield lets tenants go first that have had less time than this one. Call it between two steps, under the
@@ -60,19 +79,20 @@ func (t *Turn) Yield() {
 	}
 	<-t.queue(func() {
 		t.turns.charge(t)
-		t.turns.waiting[t.tenant] = slices.Insert(t.turns.waiting[t.tenant], 0, t) // before the tenant's own next turn
+		t.turns.waiting[t.line] = slices.Insert(t.turns.waiting[t.line], 0, t) // before the tenant's own next turn
 	})
 }
 
-// Done ends the turn. It returns how long the turn has been, without the time of others after Yield.
+// Done ends the turn, which Yield begins again. It returns how long the turn has been, without the time of others after Yield.
 func (t *Turn) Done() time.Duration {
 	if t == nil {
 		return 0
 	}
 	t.turns.mu.Lock()
 	defer t.turns.mu.Unlock()
-	t.turns.charge(t)
-	t.turns.next()
+	if t.turns.charge(t); t.turns.holder == nil {
+		t.turns.next()
+	}
 	return t.held
 }
 
@@ -81,9 +101,9 @@ func (t *Turn) queue(queue func()) <-chan struct{} {
 	t.turns.mu.Lock()
 	defer t.turns.mu.Unlock()
 	if t.turns.waiting == nil {
-		t.turns.waiting, t.turns.used = map[string][]*Turn{}, map[string]need{}
+		t.turns.waiting, t.turns.used = map[line][]*Turn{}, map[string]need{}
 	}
-	t.granted = make(chan struct{})
+	t.granted, t.queued = make(chan struct{}), time.Now()
 	queue()
 	if t.turns.holder == nil {
 		t.turns.next()
@@ -91,8 +111,11 @@ func (t *Turn) queue(queue func()) <-chan struct{} {
 	return t.granted
 }
 
-// charge ends the time of the turn that is under way.
+// charge ends the time of the turn, if it is under way.
 func (t *Turns) charge(turn *Turn) {
+	if t.holder != turn {
+		return
+	}
 	now := time.Now()
 	turn.held += now.Sub(turn.begin)
 	t.used[turn.tenant] = need{t.used[turn.tenant].now(now) + now.Sub(turn.begin), now}
@@ -102,18 +125,25 @@ func (t *Turns) charge(turn *Turn) {
 // next gives the turn to the tenant that waits and has had the least time.
 func (t *Turns) next() {
 	now := time.Now()
-	least, tenant := time.Duration(math.MaxInt64), ""
-	for name := range t.waiting {
-		if used := t.used[name].now(now); used < least || used == least && name < tenant {
-			least, tenant = used, name
+	least, from := time.Duration(math.MaxInt64), line{}
+	for l, all := range t.waiting {
+		used := t.used[l.tenant].now(now)
+		switch {
+		case l.patient && now.Sub(all[0].queued) < patience:
+			used += time.Hour // after all others
+		case l.patient:
+			used = -1
+		}
+		if used < least || used == least && l.tenant < from.tenant {
+			least, from = used, l
 		}
 	}
-	all := t.waiting[tenant]
+	all := t.waiting[from]
 	if len(all) == 0 {
 		return
 	}
-	if t.waiting[tenant] = all[1:]; len(all) == 1 {
-		delete(t.waiting, tenant)
+	if t.waiting[from] = all[1:]; len(all) == 1 {
+		delete(t.waiting, from)
 	}
 	t.holder = all[0]
 	t.holder.begin = now

@@ -71,11 +71,49 @@ func TestShares(t *testing.T) {
 	})
 }
 
+// A patient turn lets the steps of all others go first, also of its own tenant and of those that have had more time, but not
+// for longer than its patience for each of its steps.
+func TestPatient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var turns Turns
+		var said []string
+		steps := func(turn *Turn, name string, n int, each time.Duration) {
+			defer turn.Done()
+			for range n {
+				turn.Yield()
+				said = append(said, name)
+				time.Sleep(each)
+			}
+		}
+		steps(turns.Take("b"), "", 1, time.Second)
+		patient := turns.Patient("a")
+		if patient.Done() != 0 {
+			t.Error("a turn that nobody has taken has a time")
+		}
+		var all sync.WaitGroup
+		first := turns.Take("c")
+		all.Go(func() { steps(patient, "p", 3, time.Millisecond) })
+		synctest.Wait()
+		all.Go(func() { steps(turns.Take("a"), "a", 2, time.Millisecond) })
+		all.Go(func() { steps(turns.Take("b"), "b", 12, 10*time.Millisecond) })
+		synctest.Wait()
+		first.Done()
+		all.Wait()
+		if got := strings.Join(said, ""); got != "aabbbbbbbbbbpbbpp" {
+			t.Errorf("got steps in the order %s, want aabbbbbbbbbbpbbpp", got)
+		}
+		if took := patient.Done(); took != 3*time.Millisecond {
+			t.Errorf("the patient turn has taken %v, want 3ms", took)
+		}
+	})
+}
+
 // nil Turns have nobody wait.
 func TestNil(t *testing.T) {
 	var none *Turns
 	a, b := none.Take("a"), none.Take("b")
 	a.Yield()
+	none.Patient("a").Yield()
 	b.Done()
 	a.Done()
 }
