@@ -145,13 +145,15 @@ func Contains(all []Range, a netip.Addr) bool {
 }
 
 // Sum returns a sum of a set that is as Union returns it: other addresses have another sum.
-func Sum(all []Range) (sum [sha256.Size]byte) {
-	h := sha256.New()
+func Sum(all []Range) [sha256.Size]byte {
+	const longest = 1 + 2*16
+	content := make([]byte, 0, longest*len(all))
 	for _, r := range all {
-		h.Write([]byte{byte(r.First.BitLen())}) // else four ranges of IPv4 read as one of IPv6
-		h.Write(r.First.AsSlice())
-		h.Write(r.Last.AsSlice())
+		content = append(content, byte(r.First.BitLen())) // else four ranges of IPv4 read as one of IPv6
+		for _, a := range []netip.Addr{r.First, r.Last} {
+			long := a.As16()
+			content = append(content, long[len(long)-a.BitLen()/8:]...)
+		}
 	}
-	h.Sum(sum[:0])
-	return sum
+	return sha256.Sum256(content)
 }

@@ -38,12 +38,18 @@ func (p *Policies) planned(session *Session, pods map[string]podRules) (Filter, 
 }
 
 func (p *Policies) replace(session *Session, pods map[string]podRules) (c Committed, err error) {
+	t := p.tenant(session.Tenant)
+	if t == nil {
+		return c, ErrSuperseded
+	}
+	t.keeping.Lock() // before a turn: whoever has one does not wait for the disk
+	defer t.keeping.Unlock()
 	table, wanted, err := p.planned(session, maps.Clone(pods))
 	if err != nil {
 		return c, err
 	}
-	turn := p.Turns.Take(session.Tenant)
-	defer func() { p.rest(session.Tenant, turn.Done()) }()
+	turn := p.Turns.Patient(t.name)
+	defer func() { p.rest(t.name, turn.Done()) }()
 	release, err := table.Prepare(turn.Yield, wanted...) // without the lock: other tenants do not wait
 	defer func() {
 		if err := release(); err != nil {
@@ -53,47 +59,64 @@ func (p *Policies) replace(session *Session, pods map[string]podRules) (c Commit
 	if err != nil {
 		return c, err
 	}
-	t := p.tenant(session.Tenant)
-	if t == nil {
-		return c, ErrSuperseded
+	change := func(f func() error) error {
+		turn.Yield()
+		t.changing.Lock()
+		defer t.changing.Unlock()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return f()
 	}
-	t.changing.Lock()
-	defer t.changing.Unlock()
+	var kept map[string]podRules
+	var undo func() error
+	err = change(func() error {
+		if p.tenants[t.name] != t || t.session != session {
+			return ErrSuperseded
+		}
+		old, unread, spoken := t.pods, t.unread, t.spoken
+		undo = func() error {
+			t.set(old)
+			t.unread, t.spoken = unread, spoken
+			return p.apply(t)
+		}
+		t.set(pods)
+		t.unread, t.spoken = "", true
+		if err := p.apply(t); err != nil { // what the kernel refuses must not be in the file
+			return errors.Join(err, undo())
+		}
+		kept = p.here(t)
+		c = Committed{len(kept), t.refused}
+		return nil
+	})
+	turn.Done() // the disk needs none
+	if err != nil {
+		return Committed{}, err
+	}
+	unkept, err := p.keep(t.name, kept)
+	if err != nil {
+		return Committed{}, errors.Join(err, change(undo))
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.tenants[t.name] != t || t.session != session {
-		return c, ErrSuperseded
-	}
-	old, unread, spoken := t.pods, t.unread, t.spoken
-	t.set(pods)
-	t.unread, t.spoken = "", true
-	if err = p.apply(t); err == nil { // what the kernel refuses must not be in the file
-		kept := p.here(t)
-		c = Committed{len(kept), t.refused}
-		var unkept string
-		p.unlocked(func() { unkept, err = p.keep(t.name, kept) })
-		t.unkept = unkept
-	}
-	if err != nil {
-		t.set(old)
-		t.unread, t.spoken = unread, spoken
-		return Committed{}, errors.Join(err, p.apply(t))
-	}
+	t.unkept = unkept
 	return c, nil
 }
 
-// After a commit a client rests for so many times as long as that has held up other tenants, but at most for maxRest: its
-// commits take a tenth of the time in which the host's network can change.
+// A client commits at once until its commits have had turns for commitBurst. After that it rests before each, so that they have
+// one part in commitShare of the time, but at most for maxRest.
 const (
-	restFactor = 9
-	maxRest    = 2 * time.Second
+	commitBurst = 500 * time.Millisecond
+	commitShare = 50
+	maxRest     = 10 * time.Second
 )
 
+// rest counts the turns of a commit.
 func (p *Policies) rest(tenant string, took time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if t := p.tenants[tenant]; t != nil {
-		t.rested = time.Now().Add(min(restFactor*took, maxRest))
+		debt := max(0, time.Until(t.settled)) + commitShare*took
+		t.settled = time.Now().Add(min(debt, commitShare*commitBurst+maxRest))
 	}
 }
 
@@ -102,7 +125,7 @@ func (p *Policies) Rest(tenant string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if t := p.tenants[tenant]; t != nil {
-		return time.Until(t.rested)
+		return max(0, time.Until(t.settled)) - commitShare*commitBurst
 	}
 	return 0
 }

@@ -28,12 +28,16 @@ func (p *Policies) Configure(tenants []quota.Tenant) (opened bool, err error) {
 		}
 		made := p.tenant(t.Name)
 		if made == nil {
-			made = &tenant{name: t.Name, changing: &sync.Mutex{}}
+			made = &tenant{name: t.Name, keeping: &sync.Mutex{}, changing: &sync.Mutex{}}
 			made.set(p.load(made))
 		}
 		next[t.Name] = made
 	}
-	for _, t := range next { // nobody else holds two
+	for _, t := range next { // nobody else holds those of two tenants
+		t.keeping.Lock()
+		defer t.keeping.Unlock()
+	}
+	for _, t := range next { // a commit has its turn between the two
 		t.changing.Lock()
 		defer t.changing.Unlock()
 	}

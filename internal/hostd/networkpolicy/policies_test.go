@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"unnest/internal/hostapi/hostdpb"
@@ -18,6 +19,7 @@ import (
 	"unnest/internal/hostapi/policylimit"
 	"unnest/internal/hostd/attachment"
 	"unnest/internal/hostd/quota"
+	"unnest/internal/hostd/turns"
 	"unnest/internal/netdev/isolation"
 	"unnest/internal/netdev/nft"
 )
@@ -420,18 +422,72 @@ func TestState(t *testing.T) {
 	}
 }
 
-// After a commit a client rests for nine times as long as that has held up others, but not for longer than two seconds. Other
-// tenants do not rest.
-func TestCommitsRest(t *testing.T) {
-	p := New(t.TempDir(), slog.New(slog.DiscardHandler))
-	p.tenants["shop"], p.tenants["other"] = &tenant{name: "shop"}, &tenant{name: "other"}
-	for took, want := range map[time.Duration]time.Duration{100 * time.Millisecond: 900 * time.Millisecond, time.Minute: 2 * time.Second} {
-		p.rest("shop", took)
-		if rest := p.Rest("shop"); rest > want || rest < want*9/10 {
-			t.Errorf("after %v: rests %v, want %v", took, rest, want)
+// While the record of a tenant is written, other tenants have turns, and so have the tenant's own pods, whose changes of the
+// packet filter do not wait for the disk.
+func TestRecordTakesNoTurn(t *testing.T) {
+	b := newBench(t)
+	b.policies.Turns = &turns.Turns{}
+	write := b.policies.disk.write
+	writes := 0
+	b.policies.disk.write = func(path string, v any) error {
+		writes++
+		passed := make(chan error, 1)
+		go func() {
+			b.policies.Turns.Take("store").Done()
+			turn := b.policies.Turns.Take("shop")
+			defer turn.Done()
+			passed <- b.policies.Connect("p1", attachment.Record{Bridge: "br1", PodUID: attachment.NoPod, Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/16")}})
+		}()
+		select {
+		case err := <-passed:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(time.Minute):
+			t.Error("a pod of the tenant waits for the record")
 		}
-		if rest := p.Rest("other"); rest > 0 {
-			t.Errorf("another tenant rests %v", rest)
-		}
+		return write(path, v)
 	}
+	b.mustCommit("shop", podWith("a", "p1", 1, 1))
+	if writes != 1 {
+		t.Errorf("%d records are written, want 1", writes)
+	}
+	b.policies.disk.write = func(string, any) error { return errTooLong }
+	b.policies.disk.truncate = func(string, int64) error { return errTooLong }
+	if _, err := b.commit("shop", podWith("a", "p1", 2, 1)); !errors.Is(err, errTooLong) {
+		t.Errorf("without a record: got %v, want %v", err, errTooLong)
+	}
+	b.want("the policies before are in force again", map[string]int{"p1": 1})
+	b.policies.Turns.Take("store").Done() // a commit that fails leaves no turn
+}
+
+// A client may commit at once until its commits have had half a second of turns, and then has a fiftieth of the time. It
+// rests for ten seconds at most. Other tenants do not rest.
+func TestCommitsRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(t.TempDir(), slog.New(slog.DiscardHandler))
+		p.tenants["shop"], p.tenants["other"] = &tenant{name: "shop"}, &tenant{name: "other"}
+		rests := func(took, want time.Duration) {
+			t.Helper()
+			p.rest("shop", took)
+			if got := max(0, p.Rest("shop")); got != want {
+				t.Errorf("after %v: rests %v, want %v", took, got, want)
+			}
+			if rest := p.Rest("other"); rest > 0 {
+				t.Errorf("another tenant rests %v", rest)
+			}
+		}
+		for range 25 {
+			rests(20*time.Millisecond, 0)
+		}
+		for range 10 {
+			rests(20*time.Millisecond, time.Second)
+			time.Sleep(time.Second)
+		}
+		rests(time.Minute, 10*time.Second)
+		rests(time.Minute, 10*time.Second)
+		time.Sleep(35 * time.Second)
+		rests(500*time.Millisecond, 0)
+		rests(time.Millisecond, 50*time.Millisecond)
+	})
 }

@@ -11,7 +11,8 @@ import (
 
 type tenant struct {
 	name     string
-	changing *sync.Mutex // held, before that of the policies, by who changes the packet filter for the tenant, or its record
+	keeping  *sync.Mutex // held, before a turn, by who writes the tenant's record
+	changing *sync.Mutex // held, before that of the policies, by who changes the packet filter for the tenant
 	settings
 	spoken  bool     // a client has said which pods there are: others may do nothing
 	unread  string   // why what a client has said is not known: all pods may do nothing
@@ -22,7 +23,7 @@ type tenant struct {
 	pods    map[string]podRules
 	owners  owners
 	session *Session  // of the client; nil: none is connected
-	rested  time.Time // when the client may commit again
+	settled time.Time // until which the share of the time lasts that the client's commits have had
 }
 
 // settings are those of the configuration.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sort"
 
 	"github.com/google/nftables"
 
@@ -15,10 +16,9 @@ import (
 // peerSet returns the peers of a family, and the name of their set, which says what it has,
 // so that ports with the same peers share it. "": no set is needed.
 func peerSet(f family, all []iprange.Range) (name string, peers []iprange.Range) {
-	for _, r := range all {
-		if r.First.BitLen() == f.bits {
-			peers = append(peers, r)
-		}
+	first6 := sort.Search(len(all), func(i int) bool { return all[i].First.Is6() }) // those of IPv4 come first
+	if peers = all[:first6]; f.version == 6 {
+		peers = all[first6:]
 	}
 	if len(peers) == 0 || peers[0].All() {
 		return "", peers
