@@ -53,7 +53,9 @@ func (h *Handler) authenticate(ctx context.Context, req any, info *grpc.UnarySer
 		defer cancel()
 		ctx, stop := context.WithCancelCause(ctx)
 		defer context.AfterFunc(h.serving, func() { stop(guestrun.ErrStopping) })()
-		answer, err = handler(ctx, req)
+		if err = h.admitAttach(ctx, info.FullMethod, c); err == nil {
+			answer, err = handler(ctx, req)
+		}
 		return err
 	}))
 	h.Host.Metrics.Request(path.Base(info.FullMethod), status.Code(err), begin)

@@ -62,6 +62,7 @@ type Handler struct {
 	served *limitedListener // nil: not yet
 
 	arrivals                  arrivals
+	attaches                  attaches
 	rates, renewals, refusals budgets // by guest: of requests, renewals and refused certificates
 }
 

@@ -1,12 +1,94 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+
+	"unnest/internal/hostapi/hostdpb"
 )
+
+const (
+	// attachWait bounds how long an attach above its tenant's rate waits, so that there is time to plug.
+	attachWait = 20 * time.Second
+	// attachBurst is how many a guest may attach at once that may have any number of NICs.
+	attachBurst = 128
+)
+
+// attaching are the requests that change the host's network or its VMMs. What gives back what they have made costs nothing more.
+var attaching = map[string]bool{
+	hostdpb.HostDaemon_AttachNIC_FullMethodName: true, hostdpb.HostDaemon_JoinSegment_FullMethodName: true,
+	hostdpb.HostDaemon_AttachVolume_FullMethodName: true, hostdpb.HostDaemon_AttachSharedMemory_FullMethodName: true,
+}
+
+// attaches bound how often the guests of each tenant attach something. Guests above their burst share the tenant's rate equally,
+// so that none delays the others. The zero value is ready.
+type attaches struct {
+	mu sync.Mutex
+	of map[string]*owed // by tenant
+}
+
+// owed is by guest how many attaches the tenant's rate has not made up for.
+type owed struct {
+	guests map[string]float64
+	at     time.Time
+}
+
+// reserve counts an attach of a guest. It returns how long that has to wait; if that is too long, it does not count.
+func (a *attaches) reserve(tenant, guest string, perSecond, burst int) (wait time.Duration, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.of == nil {
+		a.of = map[string]*owed{}
+	}
+	o := a.of[tenant]
+	if o == nil {
+		o = &owed{guests: map[string]float64{}}
+		a.of[tenant] = o
+	}
+	now := time.Now()
+	each := float64(perSecond) * now.Sub(o.at).Seconds() / float64(max(1, len(o.guests)))
+	o.at = now
+	for name := range o.guests {
+		if o.guests[name] -= each; o.guests[name] <= 0 {
+			delete(o.guests, name)
+		}
+	}
+	o.guests[guest]++
+	seconds := (o.guests[guest] - float64(burst)) * float64(len(o.guests)) / float64(perSecond)
+	if seconds > attachWait.Seconds() {
+		o.guests[guest]--
+		return 0, false
+	}
+	return time.Duration(max(0, seconds) * float64(time.Second)), true
+}
+
+// admitAttach has a request wait until its guest may attach once more, if it attaches something.
+func (h *Handler) admitAttach(ctx context.Context, method string, c Client) error {
+	l := c.Tenant.Now().Limits
+	if !attaching[method] || l.AttachesPerSecond == 0 || len(h.Quotas().Tenants) < 2 {
+		return nil
+	}
+	wait, ok := h.attaches.reserve(c.Tenant.Name, c.Record.Name, l.AttachesPerSecond, cmp.Or(l.NICs, attachBurst))
+	if !ok {
+		wait = maxWait // else it would ask again at once
+	}
+	select {
+	case <-time.After(wait):
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if !ok {
+		return grpcstatus.Errorf(codes.ResourceExhausted, "guest %s attaches more than its part of the %d attaches a second of tenant %s: slow down, or raise limits.attachesPerSecond",
+			c.Record.Name, l.AttachesPerSecond, c.Tenant.Name)
+	}
+	return nil
+}
 
 // maxWait bounds how long a request above its guest's rate waits before it is read.
 const maxWait = time.Second

@@ -1,12 +1,66 @@
 package api
 
 import (
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 )
+
+// Four guests that attach without a pause have as many attaches at once as each may have NICs, and after that the rate of their
+// tenant, of which none has more than its part. A fifth that attaches a few does not wait, nor does another tenant, and none
+// waits for longer than there is time.
+func TestAttackAttachesAboveTheRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var a attaches
+		var served [5]int
+		var wg sync.WaitGroup
+		end := time.Now().Add(100 * time.Second)
+		loop := func(guest int, until time.Time, pause time.Duration) {
+			wg.Go(func() {
+				for time.Now().Before(until) {
+					wait, ok := a.reserve("busy", fmt.Sprint(guest), 2, 16)
+					if guest == 4 && (wait > 0 || !ok) {
+						t.Errorf("a guest below its burst waits %v", wait)
+					}
+					if ok {
+						served[guest]++
+					}
+					time.Sleep(wait + pause)
+				}
+			})
+		}
+		for guest := range 4 {
+			loop(guest, end, 0)
+		}
+		loop(4, end, 20*time.Second)
+		wg.Wait()
+		sum := 0
+		for guest, n := range served[:4] {
+			if sum += n; n < 16+40 || n > 16+52 {
+				t.Errorf("guest %d has attached %d in 100 s, want about 64", guest, n)
+			}
+		}
+		if most := 4*16 + 200 + 5; sum > most {
+			t.Errorf("%d in 100 s, want at most %d", sum, most)
+		}
+		if wait, ok := a.reserve("calm", "0", 2, 16); wait > 0 || !ok {
+			t.Errorf("another tenant waits %v", wait)
+		}
+		for range 1000 {
+			wait, _ := a.reserve("busy", "0", 2, 16)
+			if wait > attachWait {
+				t.Fatalf("an attach waits %v", wait)
+			}
+		}
+		time.Sleep(10 * time.Minute)
+		if _, _ = a.reserve("busy", "0", 2, 16); len(a.of["busy"].guests) != 1 || a.of["busy"].guests["0"] > 1 {
+			t.Errorf("after ten minutes %v", a.of["busy"].guests)
+		}
+	})
+}
 
 // A guest that asks above its rate, as fast as it can, has its requests wait rather than refused at once: on one connection
 // none is refused, and on many connections few are.

@@ -9,10 +9,14 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"unnest/internal/hostapi/hostdpb"
 	"unnest/internal/hostd/record"
@@ -25,8 +29,12 @@ var (
 	busyReport = flag.String("busy-report", "", "`FILE` for the results of TestBusyTenant")
 )
 
-// busyPause is the time between two pods of the other tenant, which is far from its own limits.
-const busyPause = 50 * time.Millisecond
+const (
+	// busyPause is the time between two pods of the other tenant.
+	busyPause = 250 * time.Millisecond
+	// throttled is how long a request or a commit of a tenant takes that has used up what it may do at once.
+	throttled = 200 * time.Millisecond
+)
 
 // withFakeVMMs is set for a daemon whose guests have VMMs in its memory, which take no time.
 const withFakeVMMs = "UNNEST_TEST_FAKE_VMMS"
@@ -54,7 +62,7 @@ func serveFakes(ctx context.Context, c Config) error {
 const busyConfig = `listen: 127.0.0.1:7443
 tenants:
   - {name: default, bridge: br0, ranges: [{subnet: 10.9.0.0/16}], cooldown: 0s, networkPolicy: optional, limits: {nics: 16}}
-  - {name: other, bridge: br1, ranges: [{subnet: 10.8.0.0/16}], cooldown: 0s, networkPolicy: optional}
+  - {name: other, bridge: br1, ranges: [{subnet: 10.8.0.0/16}], cooldown: 0s, networkPolicy: optional, limits: {attachesPerSecond: 0}}
 `
 
 // fake returns a guest of a tenant with a fake VMM.
@@ -72,11 +80,13 @@ func (l *lab) fake(index int, tenant string) *machine {
 // busyTenant is a tenant at its limits.
 type busyTenant struct {
 	*lab
+	begun    time.Time
 	guests   []*machine
 	policies hostdpb.HostPolicy_ApplyClient
 	rules    [][]*hostdpb.ApplyRequest // two versions of its policies, as large as they may be
 
 	requests, commits atomic.Int64
+	atLimits          sync.WaitGroup // of whoever has used up what it may do at once
 }
 
 // What a busy tenant does.
@@ -93,25 +103,39 @@ var busyWork = []struct {
 // of their NICs are in use.
 func (b *busyTenant) request(ctx context.Context, wg *sync.WaitGroup) {
 	for _, m := range b.guests {
-		wg.Go(func() {
-			for ctx.Err() == nil {
-				_ = b.attach(ctx, m, "last") // refused above the rate
-				_, _ = m.client().DetachNIC(ctx, &hostdpb.DetachNICRequest{ContainerId: "last", Interface: "eth0"})
-				b.requests.Add(2)
-			}
+		b.repeat(ctx, wg, func() error {
+			_ = b.attach(ctx, m, "last") // may be refused above the rate
+			_, _ = m.client().DetachNIC(ctx, &hostdpb.DetachNICRequest{ContainerId: "last", Interface: "eth0"})
+			b.requests.Add(2)
+			return nil
 		})
 	}
 }
 
-// commit has the client change all of the policies, again and again.
-func (b *busyTenant) commit(ctx context.Context, wg *sync.WaitGroup) {
+// repeat repeats what a client of the tenant does until ctx ends. b.atLimits waits until that is throttled.
+func (b *busyTenant) repeat(ctx context.Context, wg *sync.WaitGroup, work func() error) {
+	b.atLimits.Add(1)
+	once := sync.OnceFunc(b.atLimits.Done)
 	wg.Go(func() {
+		defer once()
 		for ctx.Err() == nil {
-			if _, err := apply(b.policies, b.rules[b.commits.Add(1)%2]...); err != nil {
+			begin := time.Now()
+			if err := work(); err != nil {
 				b.t.Error(err)
 				return
 			}
+			if time.Since(begin) > throttled {
+				once()
+			}
 		}
+	})
+}
+
+// commit has the client change all of the policies, again and again.
+func (b *busyTenant) commit(ctx context.Context, wg *sync.WaitGroup) {
+	b.repeat(ctx, wg, func() error {
+		_, err := apply(b.policies, b.rules[b.commits.Add(1)%2]...)
+		return err
 	})
 }
 
@@ -146,7 +170,7 @@ func TestBusyTenant(t *testing.T) {
 	t.Setenv(withFakeVMMs, "1")
 	l := newLab(t)
 	l.configure(busyConfig)
-	b := &busyTenant{lab: l}
+	b := &busyTenant{lab: l, begun: time.Now()}
 	for i := range 4 {
 		b.guests = append(b.guests, l.fake(i+1, "default"))
 	}
@@ -163,12 +187,15 @@ func TestBusyTenant(t *testing.T) {
 	b.policies = l.policyClient(l.enrollPolicy("default"))
 	l.eventually("the other tenant's guest is there", func() bool { return b.attach(t.Context(), calm, "first") == nil })
 	all := make([][][]time.Duration, len(busyWork)) // by work and block
+	used := make([][3]time.Duration, len(busyWork)) // by work: the time, and that of processors in the clients and in the daemon
 	for range *busyBlocks {
 		for _, kind := range rand.Perm(len(busyWork)) {
 			ctx, stop := context.WithCancel(t.Context())
 			var working sync.WaitGroup
 			busyWork[kind].work(b, ctx, &working)
+			b.atLimits.Wait()
 			var block []time.Duration
+			before := b.used()
 			for i := range *busyADDs {
 				begin := time.Now()
 				l.check(b.attach(t.Context(), calm, fmt.Sprint("pod", i)))
@@ -176,16 +203,37 @@ func TestBusyTenant(t *testing.T) {
 				l.check(calm.detach(fmt.Sprint("pod", i)))
 				time.Sleep(busyPause)
 			}
+			for i, after := range b.used() {
+				used[kind][i] += after - before[i]
+			}
 			stop()
 			working.Wait()
 			all[kind] = append(all[kind], block)
 		}
 	}
-	report := b.describe(all)
+	report := b.describe(all, used)
 	t.Log("\n" + report)
 	if *busyReport != "" {
 		l.check(os.WriteFile(*busyReport, []byte(report), 0o644))
 	}
+}
+
+// used returns the time, and that of the processors that the clients and the daemon have used.
+func (b *busyTenant) used() (all [3]time.Duration) {
+	b.t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", b.daemon.Process.Pid))
+	b.check(err)
+	_, after, _ := strings.Cut(string(stat), ") ")
+	fields := strings.Fields(after)
+	var clients unix.Rusage
+	b.check(unix.Getrusage(unix.RUSAGE_SELF, &clients))
+	all[0], all[1] = time.Since(b.begun), time.Duration(clients.Utime.Nano()+clients.Stime.Nano())
+	for _, ticks := range fields[11:13] { // utime and stime, proc(5)
+		n, err := strconv.Atoi(ticks)
+		b.check(err)
+		all[2] += time.Duration(n) * time.Second / 100
+	}
+	return all
 }
 
 const busyTitle = `# ADDs next to a tenant at its limits
@@ -213,14 +261,14 @@ func change(q float64, rest, work [][]time.Duration, blocks []int) float64 {
 	return 100 * (float64(quantile(w, q))/float64(quantile(r, q)) - 1)
 }
 
-func (b *busyTenant) describe(all [][][]time.Duration) string {
+func (b *busyTenant) describe(all [][][]time.Duration, used [][3]time.Duration) string {
 	var whole []int
 	for i := range all[0] {
 		whole = append(whole, i)
 	}
 	load, _ := os.ReadFile("/proc/loadavg")
 	text := busyTitle + fmt.Sprintf("On %s, %d processors, with a load average of %.5s at the end: %d blocks in random order, %d ADDs of each kind in each block; %d requests and %d commits of the busy tenant.\n\n"+
-		"| it is busy with | ADD, p50 | ADD, p99 | change of p50 (95 %%) | change of p99 (95 %%) |\n|---|---|---|---|---|\n", time.Now().Format(time.DateOnly), runtime.NumCPU(), load, len(whole), len(all[0][0]), b.requests.Load(), b.commits.Load())
+		"| it is busy with | ADD, p50 | ADD, p99 | change of p50 (95 %%) | change of p99 (95 %%) | processors, clients | processors, daemon |\n|---|---|---|---|---|---|---|\n", time.Now().Format(time.DateOnly), runtime.NumCPU(), load, len(whole), len(all[0][0]), b.requests.Load(), b.commits.Load())
 	for kind, blocks := range all {
 		adds := slices.Concat(blocks...)
 		text += fmt.Sprintf("| %s | %.1f ms | %.1f ms |", busyWork[kind].name, 1e3*quantile(adds, 0.5).Seconds(), 1e3*quantile(adds, 0.99).Seconds())
@@ -237,7 +285,7 @@ func (b *busyTenant) describe(all [][][]time.Duration) string {
 			slices.Sort(drawn)
 			text += fmt.Sprintf(" %+.0f %% (%+.0f to %+.0f) |", change(q, all[0], blocks, whole), drawn[50], drawn[1950])
 		}
-		text += "\n"
+		text += fmt.Sprintf(" %.2f | %.2f |\n", used[kind][1].Seconds()/used[kind][0].Seconds(), used[kind][2].Seconds()/used[kind][0].Seconds())
 	}
 	return text
 }

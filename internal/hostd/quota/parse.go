@@ -23,11 +23,11 @@ const addressesPerNIC = 4
 
 // DefaultLimits are the default limits of a tenant. A Kubernetes node has at most 110
 // pods, in addition to NICs of deleted pods that the guest has not released yet; its
-// kubelet starts a few pods per second. A client's first packet to a port of its pod
+// kubelet starts a few pods per second. To plug a NIC and unplug it again keeps other tenants waiting for 10 to 20 ms. A client's first packet to a port of its pod
 // is a broadcast. The kernel's table of connections has 65,536 entries or more. A volume
 // takes three inodes and 12 KiB of ext4 before a guest writes to it.
 var DefaultLimits = Limits{
-	NICs: 128, Addresses: 128 * addressesPerNIC, RequestsPerSecond: 50, Burst: 200, Connections: 32,
+	NICs: 128, Addresses: 128 * addressesPerNIC, RequestsPerSecond: 50, Burst: 200, AttachesPerSecond: 2, Connections: 32,
 	Segments: 256, Endpoints: MaxEndpoints, Broadcasts: 20_000,
 	Volumes: 256, VolumeDirectories: 1024, SharedMemory: 256, Multicasts: 1000, QueueMemory: 2048, Flows: 32768,
 }
@@ -137,6 +137,7 @@ func (f *file) limits(l *Limits) yamldoc.Key {
 		"tenantNICs":        yamldoc.Scalar(f.Document, &l.TenantNICs, count),
 		"requestsPerSecond": yamldoc.Scalar(f.Document, &l.RequestsPerSecond, count),
 		"burst":             yamldoc.Scalar(f.Document, &l.Burst, count),
+		"attachesPerSecond": yamldoc.Scalar(f.Document, &l.AttachesPerSecond, count),
 		"connections":       yamldoc.Scalar(f.Document, &l.Connections, count),
 		"segments":          yamldoc.Scalar(f.Document, &l.Segments, count),
 		"endpoints":         yamldoc.Scalar(f.Document, &l.Endpoints, yamldoc.Count(0, MaxEndpoints)),

@@ -47,7 +47,7 @@ func mustParse(t *testing.T, text string) quota.Config {
 }
 
 func TestParseFillsWhatIsLeftOut(t *testing.T) {
-	limits := quota.Limits{NICs: 128, Addresses: 512, RequestsPerSecond: 50, Burst: 200, Connections: 32, Segments: 256, Endpoints: 16, Broadcasts: 20000, Volumes: 256, VolumeDirectories: 1024, SharedMemory: 256, Multicasts: 1000, QueueMemory: 2048, Flows: 32768}
+	limits := quota.Limits{NICs: 128, Addresses: 512, RequestsPerSecond: 50, Burst: 200, AttachesPerSecond: 2, Connections: 32, Segments: 256, Endpoints: 16, Broadcasts: 20000, Volumes: 256, VolumeDirectories: 1024, SharedMemory: 256, Multicasts: 1000, QueueMemory: 2048, Flows: 32768}
 	want := quota.Config{
 		Tenants: []quota.Tenant{{
 			Name: "default", Bridge: "br0", MTU: 1500, Cooldown: time.Minute, Limits: limits,
@@ -90,7 +90,7 @@ tenants:
     ranges: [{subnet: 10.0.0.0/16, first: 10.0.1.1, last: 10.0.199.254, gateway: 10.0.0.1}, {subnet: 10.0.0.0/16, first: 10.0.200.1}]
     cooldown: 0s
     vhostPoll: 0
-    limits: {nics: 0, tenantNICs: 500, requestsPerSecond: 0, burst: 0, connections: 0, segments: 0, endpoints: 3, broadcasts: 70, volumes: 7, volumeDirectories: 8, sharedMemory: 0, multicasts: 5, queueMemory: 6, flows: 9, bandwidth: {ingress: 1500M, egress: 64K}}
+    limits: {nics: 0, tenantNICs: 500, requestsPerSecond: 0, burst: 0, attachesPerSecond: 4, connections: 0, segments: 0, endpoints: 3, broadcasts: 70, volumes: 7, volumeDirectories: 8, sharedMemory: 0, multicasts: 5, queueMemory: 6, flows: 9, bandwidth: {ingress: 1500M, egress: 64K}}
     segments: {modes: [plain], span: host}
   - {name: c, bridge: br-c, vhostPoll: 50us}
   - {name: b, bridge: "1e3", gateways: [], ranges: [], bridges: []}
@@ -108,7 +108,7 @@ func TestParseAllKeys(t *testing.T) {
 	a := p.Tenants[0]
 	if p.Listen.String() != "[fd00::1]:7443" || p.HTTP.String() != "127.0.0.1:9477" || p.Pool != 0 || p.Trunk || p.LogLevel != quota.LogDebug ||
 		len(a.Bridges) != 2 || len(a.HostPorts) != 2 || a.HostPorts[1] != "udp/65535" || !a.Metadata || a.MTU != 9000 || !a.NAT || len(a.Ranges) != 2 || a.Cooldown != 0 ||
-		a.Limits != (quota.Limits{TenantNICs: 500, Endpoints: 3, Broadcasts: 70, Volumes: 7, VolumeDirectories: 8, Multicasts: 5, QueueMemory: 6, Flows: 9, Bandwidth: quota.Rates{Ingress: 1.5e9, Egress: 64000}}) ||
+		a.Limits != (quota.Limits{TenantNICs: 500, AttachesPerSecond: 4, Endpoints: 3, Broadcasts: 70, Volumes: 7, VolumeDirectories: 8, Multicasts: 5, QueueMemory: 6, Flows: 9, Bandwidth: quota.Rates{Ingress: 1.5e9, Egress: 64000}}) ||
 		len(a.Segments.Modes) != 1 || a.Segments.Modes[0] != quota.SegmentPlain || a.Segments.Span != quota.SpanHost ||
 		a.VHostPoll != 0 || p.Tenants[1].VHostPoll != 50*time.Microsecond || p.Tenants[2].Bridge != "1e3" || p.Guests[0].Pool != 0 || *p.Guests[0].Libvirt != (quota.Domain{Socket: "/run/l", Domain: "null"}) ||
 		p.Guests[1].Name != "007" || *p.Guests[1].Libvirt != (quota.Domain{Socket: "/run/libvirt/libvirt-sock", Domain: "x: y #"}) ||

@@ -94,6 +94,7 @@ type Limits struct {
 	Addresses         int   `yaml:"addresses"`         // of the pods of a guest
 	RequestsPerSecond int   `yaml:"requestsPerSecond"` // of a guest on average
 	Burst             int   `yaml:"burst"`             // requests at once
+	AttachesPerSecond int   `yaml:"attachesPerSecond"` // of all guests on average, if there are other tenants
 	Connections       int   `yaml:"connections"`       // of a guest to the daemon; 0: 32
 	Segments          int   `yaml:"segments"`          // of all guests
 	Endpoints         int   `yaml:"endpoints"`         // of a segment; 0: MaxEndpoints

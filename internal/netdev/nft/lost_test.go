@@ -93,3 +93,11 @@ func TestAttackLostEvents(t *testing.T) {
 		return nil
 	})
 }
+
+// While events come one after the other and none is lost, the watch does not ask the kernel for its generation after each.
+func TestAsksSeldom(t *testing.T) {
+	w := watch{ledger: &ledger{}, known: &state{}, asked: time.Now()}
+	for range 1000 { // without a connection to ask by
+		must(t, w.account())
+	}
+}

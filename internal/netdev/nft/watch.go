@@ -42,7 +42,8 @@ type watch struct {
 	behind   uint32     // the generation whose event should have arrived; 0: none
 	ours     bool       // the transaction under way has a mark
 	touched  bool       // it changes our tables
-	known    *state     // the latest in which no event was lost; nil: none
+	known    *state     // one in which no event was lost; nil: none
+	asked    time.Time  // when known was asked for
 	doubt    bool       // events were lost since
 	partial  bool       // of the transaction under way
 	pending  bool       // tables have to be restored
@@ -189,9 +190,11 @@ func (w *watch) miss() {
 // this process has made every generation since. Else the events of one large transaction of ours, which
 // overflow the buffer, would have the tables restored, by another large transaction.
 func (w *watch) account() error {
-	if w.ledger == nil || w.pending {
+	fresh := w.known != nil && !w.doubt && time.Since(w.asked) < settleTime // else each event of ours would cost two messages
+	if w.ledger == nil || w.pending || fresh {
 		return nil
 	}
+	w.asked = time.Now()
 	now, err := w.state()
 	switch {
 	case err != nil || now == nil:
