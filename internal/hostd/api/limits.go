@@ -3,6 +3,9 @@ package api
 import (
 	"cmp"
 	"context"
+	"maps"
+	"path"
+	"strings"
 	"sync"
 	"time"
 
@@ -10,33 +13,17 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
-	"unnest/internal/hostapi/hostdpb"
+	"unnest/internal/hostd/quota"
 )
 
-const (
-	// attachWait bounds how long an attach above its tenant's rate waits, so that there is time to plug.
-	attachWait = 20 * time.Second
-	// attachBurst is how many a guest may attach at once that may have any number of NICs.
-	attachBurst = 128
-)
+// attachWait bounds how long an attach above its tenant's rate waits, so that there is time to plug.
+const attachWait = 20 * time.Second
 
-// attaching are the requests that change the host's network or its VMMs. What gives back what they have made costs nothing more.
-var attaching = map[string]bool{
-	hostdpb.HostDaemon_AttachNIC_FullMethodName: true, hostdpb.HostDaemon_JoinSegment_FullMethodName: true,
-	hostdpb.HostDaemon_AttachVolume_FullMethodName: true, hostdpb.HostDaemon_AttachSharedMemory_FullMethodName: true,
-}
-
-// attaches bound how often the guests of each tenant attach something. Guests above their burst share the tenant's rate equally,
-// so that none delays the others. The zero value is ready.
+// attaches bound how often the guests of each tenant attach something. Guests that are not at rest share the tenant's rate
+// equally, so that none delays the others. The zero value is ready.
 type attaches struct {
 	mu sync.Mutex
-	of map[string]*owed // by tenant
-}
-
-// owed is by guest how many attaches the tenant's rate has not made up for.
-type owed struct {
-	guests map[string]float64
-	at     time.Time
+	of map[string]map[string]*rate.Limiter // by tenant and guest
 }
 
 // reserve counts an attach of a guest. It returns how long that has to wait; if that is too long, it does not count.
@@ -44,47 +31,43 @@ func (a *attaches) reserve(tenant, guest string, perSecond, burst int) (wait tim
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.of == nil {
-		a.of = map[string]*owed{}
+		a.of = map[string]map[string]*rate.Limiter{}
 	}
-	o := a.of[tenant]
-	if o == nil {
-		o = &owed{guests: map[string]float64{}}
-		a.of[tenant] = o
+	guests := a.of[tenant]
+	if guests == nil {
+		guests = map[string]*rate.Limiter{}
+		a.of[tenant] = guests
 	}
-	now := time.Now()
-	each := float64(perSecond) * now.Sub(o.at).Seconds() / float64(max(1, len(o.guests)))
-	o.at = now
-	for name := range o.guests {
-		if o.guests[name] -= each; o.guests[name] <= 0 {
-			delete(o.guests, name)
-		}
+	maps.DeleteFunc(guests, func(_ string, l *rate.Limiter) bool { return l.Tokens() >= float64(burst) })
+	if guests[guest] == nil {
+		guests[guest] = rate.NewLimiter(0, burst)
 	}
-	o.guests[guest]++
-	seconds := (o.guests[guest] - float64(burst)) * float64(len(o.guests)) / float64(perSecond)
-	if seconds > attachWait.Seconds() {
-		o.guests[guest]--
-		return 0, false
+	for _, l := range guests {
+		l.SetBurst(burst)
+		l.SetLimit(rate.Limit(perSecond) / rate.Limit(len(guests)))
 	}
-	return time.Duration(max(0, seconds) * float64(time.Second)), true
+	r := guests[guest].Reserve()
+	if wait = r.Delay(); wait > attachWait {
+		r.Cancel()
+		return maxWait, false // else it would ask again at once
+	}
+	return wait, true
 }
 
-// admitAttach has a request wait until its guest may attach once more, if it attaches something.
+// admitAttach has a request wait until its guest may attach once more, if it attaches something. What gives that back costs nothing more.
 func (h *Handler) admitAttach(ctx context.Context, method string, c Client) error {
-	l := c.Tenant.Now().Limits
-	if !attaching[method] || l.AttachesPerSecond == 0 || len(h.Quotas().Tenants) < 2 {
+	l, name := c.Tenant.Now().Limits, path.Base(method)
+	if !strings.HasPrefix(name, "Attach") && name != "JoinSegment" || l.AttachesPerSecond == 0 || len(h.Quotas().Tenants) < 2 {
 		return nil
 	}
-	wait, ok := h.attaches.reserve(c.Tenant.Name, c.Record.Name, l.AttachesPerSecond, cmp.Or(l.NICs, attachBurst))
-	if !ok {
-		wait = maxWait // else it would ask again at once
-	}
+	wait, ok := h.attaches.reserve(c.Tenant.Name, c.Record.Name, l.AttachesPerSecond, cmp.Or(l.NICs, quota.DefaultLimits.NICs))
 	select {
 	case <-time.After(wait):
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 	if !ok {
-		return grpcstatus.Errorf(codes.ResourceExhausted, "guest %s attaches more than its part of the %d attaches a second of tenant %s: slow down, or raise limits.attachesPerSecond",
+		return grpcstatus.Errorf(codes.ResourceExhausted, "guest %s has more than its part of the %d attaches a second of tenant %s: slow down, or raise limits.attachesPerSecond",
 			c.Record.Name, l.AttachesPerSecond, c.Tenant.Name)
 	}
 	return nil

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"unnest/internal/hostd/quota"
 )
 
 // Four guests that attach without a pause have as many attaches at once as each may have NICs, and after that the rate of their
@@ -56,8 +58,13 @@ func TestAttackAttachesAboveTheRate(t *testing.T) {
 			}
 		}
 		time.Sleep(10 * time.Minute)
-		if _, _ = a.reserve("busy", "0", 2, 16); len(a.of["busy"].guests) != 1 || a.of["busy"].guests["0"] > 1 {
-			t.Errorf("after ten minutes %v", a.of["busy"].guests)
+		if wait, ok := a.reserve("busy", "0", 2, 16); wait > 0 || !ok || len(a.of["busy"]) != 1 {
+			t.Errorf("after ten minutes an attach waits %v, and %d guests count, want one", wait, len(a.of["busy"]))
+		}
+		for i := range 100 {
+			if wait, _ := a.reserve("default", fmt.Sprint(i%4), quota.DefaultLimits.AttachesPerSecond, quota.DefaultLimits.NICs); wait > 0 {
+				t.Errorf("a hundred pods at once on four guests: one waits %v", wait)
+			}
 		}
 	})
 }

@@ -24,30 +24,26 @@ func (p *Policies) Commit(session *Session, s *Staging) (c Committed, err error)
 }
 
 // planned returns what a tenant's ports may do with other policies.
-func (p *Policies) planned(session *Session, pods map[string]podRules) (Filter, []isolation.Port, error) {
+func (p *Policies) planned(session *Session, pods map[string]podRules) (*tenant, Filter, []isolation.Port, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	present := p.tenants[session.Tenant]
 	if present == nil || present.session != session {
-		return nil, nil, ErrSuperseded
+		return nil, nil, nil, ErrSuperseded
 	}
 	t := *present // changed here only
 	t.set(pods)
 	t.unread, t.spoken = "", true
-	return p.table, p.wanted(&t), nil
+	return present, p.table, p.wanted(&t), nil
 }
 
 func (p *Policies) replace(session *Session, pods map[string]podRules) (c Committed, err error) {
-	t := p.tenant(session.Tenant)
-	if t == nil {
-		return c, ErrSuperseded
-	}
-	t.keeping.Lock() // before a turn: whoever has one does not wait for the disk
-	defer t.keeping.Unlock()
-	table, wanted, err := p.planned(session, maps.Clone(pods))
+	t, table, wanted, err := p.planned(session, maps.Clone(pods))
 	if err != nil {
 		return c, err
 	}
+	t.keeping.Lock() // before a turn: whoever has one does not wait for the disk
+	defer t.keeping.Unlock()
 	turn := p.Turns.Patient(t.name)
 	defer func() { p.rest(t.name, turn.Done()) }()
 	release, err := table.Prepare(turn.Yield, wanted...) // without the lock: other tenants do not wait

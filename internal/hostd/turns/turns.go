@@ -58,12 +58,12 @@ func (t *Turns) Take(tenant string) *Turn {
 		return nil
 	}
 	turn := &Turn{turns: t, line: line{tenant, false}}
-	<-turn.queue(func() { t.waiting[turn.line] = append(t.waiting[turn.line], turn) })
+	turn.Yield()
 	return turn
 }
 
-// Patient returns a turn of a tenant that has to be taken with Yield before each step, and that lets all other tenants go first
-// for a while each time: for work of many steps for which no pod waits.
+// Patient returns a turn of a tenant that Yield takes before each step, and that lets all others go first for a while each time:
+// for work of many steps for which no pod waits.
 func (t *Turns) Patient(tenant string) *Turn {
 	if t == nil {
 		return nil
@@ -74,13 +74,9 @@ func (t *Turns) Patient(tenant string) *Turn {
 // Yield lets tenants go first that have had less time than this one. Call it between two steps, under the
 // conditions of Take.
 func (t *Turn) Yield() {
-	if t == nil {
-		return
+	if t != nil {
+		<-t.queue()
 	}
-	<-t.queue(func() {
-		t.turns.charge(t)
-		t.turns.waiting[t.line] = slices.Insert(t.turns.waiting[t.line], 0, t) // before the tenant's own next turn
-	})
 }
 
 // Done ends the turn, which Yield begins again. It returns how long the turn has been, without the time of others after Yield.
@@ -90,24 +86,27 @@ func (t *Turn) Done() time.Duration {
 	}
 	t.turns.mu.Lock()
 	defer t.turns.mu.Unlock()
-	if t.turns.charge(t); t.turns.holder == nil {
-		t.turns.next()
-	}
+	t.turns.charge(t)
+	t.turns.next()
 	return t.held
 }
 
-// queue queues the turn. It returns a channel that is closed when it is its turn.
-func (t *Turn) queue(queue func()) <-chan struct{} {
-	t.turns.mu.Lock()
-	defer t.turns.mu.Unlock()
-	if t.turns.waiting == nil {
-		t.turns.waiting, t.turns.used = map[line][]*Turn{}, map[string]need{}
+// queue ends the time of the turn and queues it. It returns a channel that is closed when it is its turn.
+func (t *Turn) queue() <-chan struct{} {
+	all := t.turns
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if all.waiting == nil {
+		all.waiting, all.used = map[line][]*Turn{}, map[string]need{}
+	}
+	all.charge(t)
+	place := 0 // before the tenant's own next turns
+	if t.begin.IsZero() {
+		place = len(all.waiting[t.line])
 	}
 	t.granted, t.queued = make(chan struct{}), time.Now()
-	queue()
-	if t.turns.holder == nil {
-		t.turns.next()
-	}
+	all.waiting[t.line] = slices.Insert(all.waiting[t.line], place, t)
+	all.next()
 	return t.granted
 }
 
@@ -122,7 +121,7 @@ func (t *Turns) charge(turn *Turn) {
 	t.holder = nil
 }
 
-// next gives the turn to the tenant that waits and has had the least time.
+// next gives the turn, unless someone has it, to the tenant that waits and has had the least time.
 func (t *Turns) next() {
 	now := time.Now()
 	least, from := time.Duration(math.MaxInt64), line{}
@@ -139,7 +138,7 @@ func (t *Turns) next() {
 		}
 	}
 	all := t.waiting[from]
-	if len(all) == 0 {
+	if len(all) == 0 || t.holder != nil {
 		return
 	}
 	if t.waiting[from] = all[1:]; len(all) == 1 {
