@@ -67,8 +67,7 @@ func (h *Handler) admitAttach(ctx context.Context, method string, c Client) erro
 		return context.Cause(ctx)
 	}
 	if !ok {
-		return grpcstatus.Errorf(codes.ResourceExhausted, "guest %s has more than its part of the %d attaches a second of tenant %s: slow down, or raise limits.attachesPerSecond",
-			c.Record.Name, l.AttachesPerSecond, c.Tenant.Name)
+		return grpcstatus.Errorf(codes.ResourceExhausted, "guest %s has more than its part of the %d attaches a second of tenant %s: slow down, or raise limits.attachesPerSecond", c.Record.Name, l.AttachesPerSecond, c.Tenant.Name)
 	}
 	return nil
 }

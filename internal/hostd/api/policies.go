@@ -95,7 +95,7 @@ func (h *Handler) apply(stream applyStream, s *networkpolicy.Session, staged *ne
 		return nil
 	}
 	select { // the client's messages wait meanwhile
-	case <-time.After(h.Host.Ports.Policies.Rest(s.Tenant)):
+	case <-time.After(h.Host.Ports.Policies.Rest(s.Tenant, 0)):
 	case <-s.Superseded:
 		return networkpolicy.ErrSuperseded
 	case <-stream.Context().Done():

@@ -14,15 +14,6 @@ type Committed struct {
 	Refused []string // namespaces with more policies than the tenant's share has room for
 }
 
-// Commit puts what a client has said of all pods of its tenant into force, and keeps that of
-// the pods here for the next daemon. After an error, what was in force before is.
-func (p *Policies) Commit(session *Session, s *Staging) (c Committed, err error) {
-	if c, err = p.replace(session, maps.Clone(s.pods)); err == nil {
-		s.changed = map[string]bool{}
-	}
-	return c, err
-}
-
 // planned returns what a tenant's ports may do with other policies.
 func (p *Policies) planned(session *Session, pods map[string]podRules) (*tenant, Filter, []isolation.Port, error) {
 	p.mu.Lock()
@@ -37,15 +28,18 @@ func (p *Policies) planned(session *Session, pods map[string]podRules) (*tenant,
 	return present, p.table, p.wanted(&t), nil
 }
 
-func (p *Policies) replace(session *Session, pods map[string]podRules) (c Committed, err error) {
+// Commit puts what a client has said of all pods of its tenant into force, and keeps that of
+// the pods here for the next daemon. After an error, what was in force before is.
+func (p *Policies) Commit(session *Session, s *Staging) (c Committed, err error) {
+	pods := maps.Clone(s.pods)
 	t, table, wanted, err := p.planned(session, maps.Clone(pods))
 	if err != nil {
 		return c, err
 	}
 	t.keeping.Lock() // before a turn: whoever has one does not wait for the disk
 	defer t.keeping.Unlock()
-	turn := p.Turns.Patient(t.name)
-	defer func() { p.rest(t.name, turn.Done()) }()
+	turn := p.Turns.Turn(t.name, true)
+	defer func() { p.Rest(t.name, turn.Done()) }()
 	release, err := table.Prepare(turn.Yield, wanted...) // without the lock: other tenants do not wait
 	defer func() {
 		if err := release(); err != nil {
@@ -94,7 +88,7 @@ func (p *Policies) replace(session *Session, pods map[string]podRules) (c Commit
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	t.unkept = unkept
+	t.unkept, s.changed = unkept, map[string]bool{}
 	return c, nil
 }
 
@@ -106,24 +100,17 @@ const (
 	maxRest     = 10 * time.Second
 )
 
-// rest counts the turns of a commit.
-func (p *Policies) rest(tenant string, took time.Duration) {
+// Rest counts the turns of a commit, and returns how long the tenant's client has to wait before it may commit.
+func (p *Policies) Rest(tenant string, took time.Duration) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if t := p.tenants[tenant]; t != nil {
-		debt := max(0, time.Until(t.settled)) + commitShare*took
-		t.settled = time.Now().Add(min(debt, commitShare*commitBurst+maxRest))
+	t := p.tenants[tenant]
+	if t == nil {
+		return 0
 	}
-}
-
-// Rest returns how long a tenant's client has to wait before it may commit.
-func (p *Policies) Rest(tenant string) time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if t := p.tenants[tenant]; t != nil {
-		return max(0, time.Until(t.settled)) - commitShare*commitBurst
-	}
-	return 0
+	debt := min(max(0, time.Until(t.settled))+commitShare*took, commitShare*commitBurst+maxRest)
+	t.settled = time.Now().Add(debt)
+	return debt - commitShare*commitBurst
 }
 
 // here returns the policies of the tenant's pods that have a port: those of other hosts' pods

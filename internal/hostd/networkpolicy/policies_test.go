@@ -469,11 +469,11 @@ func TestCommitsRest(t *testing.T) {
 		p.tenants["shop"], p.tenants["other"] = &tenant{name: "shop"}, &tenant{name: "other"}
 		rests := func(took, want time.Duration) {
 			t.Helper()
-			p.rest("shop", took)
-			if got := max(0, p.Rest("shop")); got != want {
+			p.Rest("shop", took)
+			if got := max(0, p.Rest("shop", 0)); got != want {
 				t.Errorf("after %v: rests %v, want %v", took, got, want)
 			}
-			if rest := p.Rest("other"); rest > 0 {
+			if rest := p.Rest("other", 0); rest > 0 {
 				t.Errorf("another tenant rests %v", rest)
 			}
 		}

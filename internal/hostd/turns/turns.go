@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// patience is how long a Patient turn lets those of other tenants go first.
+// patience is how long a patient turn lets all others go first.
 const patience = 100 * time.Millisecond
 
 // memory is the time after which the time that a tenant has used counts for 1/e of it.
@@ -54,21 +54,18 @@ type Turn struct {
 
 // Take waits for a turn of a tenant, which ends with Done. Whoever waits for it must hold no lock that another tenant needs.
 func (t *Turns) Take(tenant string) *Turn {
-	if t == nil {
-		return nil
-	}
-	turn := &Turn{turns: t, line: line{tenant, false}}
+	turn := t.Turn(tenant, false)
 	turn.Yield()
 	return turn
 }
 
-// Patient returns a turn of a tenant that Yield takes before each step, and that lets all others go first for a while each time:
-// for work of many steps for which no pod waits.
-func (t *Turns) Patient(tenant string) *Turn {
+// Turn returns a turn of a tenant that Yield begins. A patient one lets all others go first for a while at each Yield: for work of
+// many steps for which no pod waits.
+func (t *Turns) Turn(tenant string, patient bool) *Turn {
 	if t == nil {
 		return nil
 	}
-	return &Turn{turns: t, line: line{tenant, true}}
+	return &Turn{turns: t, line: line{tenant, patient}}
 }
 
 // Yield lets tenants go first that have had less time than this one. Call it between two steps, under the

@@ -86,7 +86,7 @@ func TestPatient(t *testing.T) {
 			}
 		}
 		steps(turns.Take("b"), "", 1, time.Second)
-		patient := turns.Patient("a")
+		patient := turns.Turn("a", true)
 		if patient.Done() != 0 {
 			t.Error("a turn that nobody has taken has a time")
 		}
@@ -113,7 +113,7 @@ func TestNil(t *testing.T) {
 	var none *Turns
 	a, b := none.Take("a"), none.Take("b")
 	a.Yield()
-	none.Patient("a").Yield()
+	none.Turn("a", true).Yield()
 	b.Done()
 	a.Done()
 }

@@ -190,9 +190,8 @@ func (w *watch) miss() {
 // this process has made every generation since. Else the events of one large transaction of ours, which
 // overflow the buffer, would have the tables restored, by another large transaction.
 func (w *watch) account() error {
-	fresh := w.known != nil && !w.doubt && time.Since(w.asked) < settleTime // else each event of ours would cost two messages
-	if w.ledger == nil || w.pending || fresh {
-		return nil
+	if w.ledger == nil || w.pending || w.known != nil && !w.doubt && time.Since(w.asked) < settleTime {
+		return nil // to ask after each event costs as much as the events
 	}
 	w.asked = time.Now()
 	now, err := w.state()
