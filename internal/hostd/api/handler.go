@@ -61,9 +61,10 @@ type Handler struct {
 	mu     sync.Mutex
 	served *limitedListener // nil: not yet
 
-	arrivals                  arrivals
-	attaches                  attaches
-	rates, renewals, refusals budgets // by guest: of requests, renewals and refused certificates
+	arrivals                         arrivals
+	holds, rates, renewals, refusals budgets // by guest: of requests that arrive and that count, renewals and refused certificates
+	attaching                        sync.Mutex
+	attaches                         sync.Map // of budgets of guests, by tenant
 }
 
 // NewServer returns a server of the requests. Those under way end with serving.
@@ -106,13 +107,10 @@ func (h *Handler) listener() *limitedListener {
 
 // Forget forgets what a guest that is gone has asked for.
 func (h *Handler) Forget(guest string) {
-	for _, b := range []*budgets{&h.rates, &h.renewals, &h.refusals} {
+	for _, b := range []*budgets{&h.holds, &h.rates, &h.renewals, &h.refusals} {
 		b.forget(guest)
 	}
 }
-
-// ResetRates forgets how often guests have called: the limits may have changed.
-func (h *Handler) ResetRates() { h.rates.reset() }
 
 // Connections returns how many connections with a certificate there are.
 func (h *Handler) Connections() int { return len(h.listener().admitted()) }

@@ -16,100 +16,21 @@ import (
 	"unnest/internal/hostd/quota"
 )
 
-// attachWait bounds how long an attach above its tenant's rate waits, so that there is time to plug.
-const attachWait = 20 * time.Second
-
-// attaches bound how often the guests of each tenant attach something. Guests that are not at rest share the tenant's rate
-// equally, so that none delays the others. The zero value is ready.
-type attaches struct {
-	mu sync.Mutex
-	of map[string]map[string]*rate.Limiter // by tenant and guest
-}
-
-// reserve counts an attach of a guest. It returns how long that has to wait; if that is too long, it does not count.
-func (a *attaches) reserve(tenant, guest string, perSecond, burst int) (wait time.Duration, ok bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.of == nil {
-		a.of = map[string]map[string]*rate.Limiter{}
-	}
-	guests := a.of[tenant]
-	if guests == nil {
-		guests = map[string]*rate.Limiter{}
-		a.of[tenant] = guests
-	}
-	maps.DeleteFunc(guests, func(_ string, l *rate.Limiter) bool { return l.Tokens() >= float64(burst) })
-	if guests[guest] == nil {
-		guests[guest] = rate.NewLimiter(0, burst)
-	}
-	for _, l := range guests {
-		l.SetBurst(burst)
-		l.SetLimit(rate.Limit(perSecond) / rate.Limit(len(guests)))
-	}
-	r := guests[guest].Reserve()
-	if wait = r.Delay(); wait > attachWait {
-		r.Cancel()
-		return maxWait, false // else it would ask again at once
-	}
-	return wait, true
-}
-
-// admitAttach has a request wait until its guest may attach once more, if it attaches something. What gives that back costs nothing more.
-func (h *Handler) admitAttach(ctx context.Context, method string, c Client) error {
-	l, name := c.Tenant.Now().Limits, path.Base(method)
-	if !strings.HasPrefix(name, "Attach") && name != "JoinSegment" || l.AttachesPerSecond == 0 || len(h.Quotas().Tenants) < 2 {
-		return nil
-	}
-	wait, ok := h.attaches.reserve(c.Tenant.Name, c.Record.Name, l.AttachesPerSecond, cmp.Or(l.NICs, quota.DefaultLimits.NICs))
-	select {
-	case <-time.After(wait):
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	if !ok {
-		return grpcstatus.Errorf(codes.ResourceExhausted, "guest %s has more than its part of the %d attaches a second of tenant %s: slow down, or raise limits.attachesPerSecond", c.Record.Name, l.AttachesPerSecond, c.Tenant.Name)
-	}
-	return nil
-}
-
-// maxWait bounds how long a request above its guest's rate waits before it is read.
-const maxWait = time.Second
+const (
+	// maxWait bounds how long a request above its guest's rate waits before it is read, and before it is refused.
+	maxWait = time.Second
+	// attachWait bounds how long an attach above its tenant's rate waits, so that there is time to plug.
+	attachWait = 20 * time.Second
+)
 
 // budgets bound how often each guest may do something. The zero value is ready.
 type budgets struct {
-	mu      sync.Mutex
-	limits  map[string]*rate.Limiter
-	waiting map[string]int // requests
+	mu     sync.Mutex
+	limits map[string]*rate.Limiter
 }
 
-// wait counts a request of a guest that has to wait until the guest may do it once more, behind those that wait
-// already. It returns 0 if none has to.
-func (b *budgets) wait(guest string) time.Duration {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	l := b.limits[guest]
-	if l == nil || l.Limit() <= 0 || l.Tokens() >= 1 {
-		return 0
-	}
-	wait := (float64(b.waiting[guest]) + 1 - l.Tokens()) / float64(l.Limit())
-	if b.waiting == nil {
-		b.waiting = map[string]int{}
-	}
-	b.waiting[guest]++
-	return min(maxWait, time.Duration(wait*float64(time.Second)))
-}
-
-// waited ends a wait.
-func (b *budgets) waited(guest string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.waiting[guest]--; b.waiting[guest] == 0 {
-		delete(b.waiting, guest)
-	}
-}
-
-// allow reports whether a guest may do it once more now.
-func (b *budgets) allow(guest string, limit rate.Limit, burst int) bool {
+// of returns the limit of a guest, with the rate and the burst that it has from now on.
+func (b *budgets) of(guest string, limit rate.Limit, burst int) *rate.Limiter {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	l := b.limits[guest]
@@ -120,7 +41,16 @@ func (b *budgets) allow(guest string, limit rate.Limit, burst int) bool {
 		l = rate.NewLimiter(limit, burst)
 		b.limits[guest] = l
 	}
-	return l.Allow()
+	l.SetLimit(limit)
+	l.SetBurst(burst)
+	return l
+}
+
+// known returns the limit of a guest, nil if it has none.
+func (b *budgets) known(guest string) *rate.Limiter {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.limits[guest]
 }
 
 func (b *budgets) forget(guest string) {
@@ -129,33 +59,73 @@ func (b *budgets) forget(guest string) {
 	delete(b.limits, guest)
 }
 
-// reset forgets how often guests have done it.
-func (b *budgets) reset() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.limits = nil
+// reserve counts one more in a limit. It returns how long that has to wait. If that is longer than most, it does not count, and
+// waits for maxWait: a client that is refused at once asks again at once, and the daemon does nothing else.
+func reserve(l *rate.Limiter, most time.Duration) (wait time.Duration, counts bool) {
+	r := l.Reserve()
+	if wait = r.Delay(); wait > most {
+		r.Cancel()
+		return maxWait, false
+	}
+	return wait, true
 }
 
-// hold delays a request above its guest's rate, and the requests behind it on its connection. If the daemon refused it at
-// once, the guest would ask again at once, and the daemon would do nothing else.
+// hold delays a request above its guest's rate, and the requests behind it on its connection. It does not count for the
+// guest yet, whose certificate may be refused.
 func (h *Handler) hold(ctx context.Context, guest string) {
-	wait := h.rates.wait(guest)
-	if wait == 0 {
+	l := h.holds.known(guest)
+	if l == nil {
 		return
 	}
-	defer h.rates.waited(guest)
-	select {
-	case <-time.After(wait):
-	case <-ctx.Done():
-	case <-h.serving.Done():
+	if wait, _ := reserve(l, maxWait); wait > 0 {
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		case <-h.serving.Done():
+		}
 	}
 }
 
 // allow reports whether a guest may make one more request now.
 func (h *Handler) allow(c Client) bool {
-	l := c.Tenant.Now().Limits
+	name, l := c.Record.Name, c.Tenant.Now().Limits
 	if l.RequestsPerSecond == 0 {
+		h.holds.forget(name)
 		return true
 	}
-	return h.rates.allow(c.Record.Name, rate.Limit(l.RequestsPerSecond), l.Burst)
+	h.holds.of(name, rate.Limit(l.RequestsPerSecond), l.Burst)
+	return h.rates.of(name, rate.Limit(l.RequestsPerSecond), l.Burst).Allow()
+}
+
+// reserveAttach counts an attach of a guest, as reserve. Guests of a tenant that are not at rest share its rate equally, so that
+// none delays the others.
+func (h *Handler) reserveAttach(tenant, guest string, perSecond, burst int) (wait time.Duration, counts bool) {
+	h.attaching.Lock()
+	defer h.attaching.Unlock()
+	all, _ := h.attaches.LoadOrStore(tenant, &budgets{})
+	guests := all.(*budgets)
+	own := guests.of(guest, 0, burst)
+	maps.DeleteFunc(guests.limits, func(_ string, l *rate.Limiter) bool { return l != own && l.Tokens() >= float64(burst) })
+	for _, l := range guests.limits {
+		l.SetLimit(rate.Limit(perSecond) / rate.Limit(len(guests.limits)))
+	}
+	return reserve(own, attachWait)
+}
+
+// admitAttach has a request wait until its guest may attach once more, if it attaches something. What gives that back costs nothing more.
+func (h *Handler) admitAttach(ctx context.Context, method string, c Client) error {
+	l, name := c.Tenant.Now().Limits, path.Base(method)
+	if !strings.HasPrefix(name, "Attach") && name != "JoinSegment" || l.AttachesPerSecond == 0 || len(h.Quotas().Tenants) < 2 {
+		return nil
+	}
+	wait, counts := h.reserveAttach(c.Tenant.Name, c.Record.Name, l.AttachesPerSecond, cmp.Or(l.NICs, quota.DefaultLimits.NICs))
+	select {
+	case <-time.After(wait):
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if !counts {
+		return grpcstatus.Errorf(codes.ResourceExhausted, "guest %s has more than its part of the %d attaches a second of tenant %s: slow down, or raise limits.attachesPerSecond", c.Record.Name, l.AttachesPerSecond, c.Tenant.Name)
+	}
+	return nil
 }

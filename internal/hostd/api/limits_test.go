@@ -16,14 +16,14 @@ import (
 // waits for longer than there is time.
 func TestAttackAttachesAboveTheRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var a attaches
+		var a Handler
 		var served [5]int
 		var wg sync.WaitGroup
 		end := time.Now().Add(100 * time.Second)
 		loop := func(guest int, until time.Time, pause time.Duration) {
 			wg.Go(func() {
 				for time.Now().Before(until) {
-					wait, ok := a.reserve("busy", fmt.Sprint(guest), 2, 16)
+					wait, ok := a.reserveAttach("busy", fmt.Sprint(guest), 2, 16)
 					if guest == 4 && (wait > 0 || !ok) {
 						t.Errorf("a guest below its burst waits %v", wait)
 					}
@@ -48,21 +48,24 @@ func TestAttackAttachesAboveTheRate(t *testing.T) {
 		if most := 4*16 + 200 + 5; sum > most {
 			t.Errorf("%d in 100 s, want at most %d", sum, most)
 		}
-		if wait, ok := a.reserve("calm", "0", 2, 16); wait > 0 || !ok {
+		if wait, ok := a.reserveAttach("calm", "0", 2, 16); wait > 0 || !ok {
 			t.Errorf("another tenant waits %v", wait)
 		}
 		for range 1000 {
-			wait, _ := a.reserve("busy", "0", 2, 16)
+			wait, _ := a.reserveAttach("busy", "0", 2, 16)
 			if wait > attachWait {
 				t.Fatalf("an attach waits %v", wait)
 			}
 		}
 		time.Sleep(10 * time.Minute)
-		if wait, ok := a.reserve("busy", "0", 2, 16); wait > 0 || !ok || len(a.of["busy"]) != 1 {
-			t.Errorf("after ten minutes an attach waits %v, and %d guests count, want one", wait, len(a.of["busy"]))
+		if wait, ok := a.reserveAttach("busy", "0", 2, 16); wait > 0 || !ok {
+			t.Errorf("after ten minutes an attach waits %v", wait)
+		}
+		if busy, _ := a.attaches.Load("busy"); len(busy.(*budgets).limits) != 1 {
+			t.Errorf("after ten minutes %d guests count, want one", len(busy.(*budgets).limits))
 		}
 		for i := range 100 {
-			if wait, _ := a.reserve("default", fmt.Sprint(i%4), quota.DefaultLimits.AttachesPerSecond, quota.DefaultLimits.NICs); wait > 0 {
+			if wait, _ := a.reserveAttach("default", fmt.Sprint(i%4), quota.DefaultLimits.AttachesPerSecond, quota.DefaultLimits.NICs); wait > 0 {
 				t.Errorf("a hundred pods at once on four guests: one waits %v", wait)
 			}
 		}
@@ -78,6 +81,7 @@ func TestAttackRequestsAboveTheRate(t *testing.T) {
 	}{{1, 510, 0}, {32, 550, 0}, {2000, 550, 2000 * 11}} {
 		synctest.Test(t, func(t *testing.T) {
 			h := &Handler{serving: t.Context()}
+			h.holds.of("node1", 50, 1)
 			var served, refused atomic.Int64
 			var wg sync.WaitGroup
 			end := time.Now().Add(10 * time.Second)
@@ -85,7 +89,7 @@ func TestAttackRequestsAboveTheRate(t *testing.T) {
 				wg.Go(func() {
 					for time.Now().Before(end) {
 						h.hold(t.Context(), "node1")
-						if h.rates.allow("node1", 50, 1) {
+						if h.rates.of("node1", 50, 1).Allow() {
 							served.Add(1)
 						} else {
 							refused.Add(1)
@@ -100,9 +104,6 @@ func TestAttackRequestsAboveTheRate(t *testing.T) {
 			}
 			if n := refused.Load(); n > tt.refuse+int64(tt.connections) {
 				t.Errorf("%d connections: %d requests are refused, want at most %d", tt.connections, n, tt.refuse)
-			}
-			if len(h.rates.waiting) > 0 {
-				t.Errorf("%d connections: counted as waiting: %v", tt.connections, h.rates.waiting)
 			}
 		})
 	}

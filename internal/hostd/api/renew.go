@@ -35,7 +35,7 @@ func (h *Handler) Renew(ctx context.Context, r *hostdpb.RenewRequest) (*hostdpb.
 	if err := h.refuseClone(ctx, c); err != nil { // which takes none of the guest's renewals
 		return nil, err
 	}
-	if !h.renewals.allow(name, rate.Every(renewalInterval), renewalBurst) {
+	if !h.renewals.of(name, rate.Every(renewalInterval), renewalBurst).Allow() {
 		return nil, grpcstatus.Errorf(codes.ResourceExhausted, "guest %s renews its certificate too often: want one renewal in %v", name, renewalInterval)
 	}
 	present := peerCertificate(ctx)

@@ -52,7 +52,7 @@ func (h *Handler) refuses(p peerIdentity) bool {
 // that many.
 func (h *Handler) countRefusal(guest string) bool {
 	h.Host.Metrics.RefusedCertificate(guest)
-	return h.refusals.allow(guest, refusalRate, refusalBurst)
+	return h.refusals.of(guest, refusalRate, refusalBurst).Allow()
 }
 
 // limitRefusals counts a request that was refused. Its connection ends if there were too

@@ -44,7 +44,6 @@ func (d *daemon) derive(next quota.Config) error {
 		d.host.Ports.Policies.NodesChanged(p.Name)
 	}
 	d.restartRuns(before, next)
-	d.api.ResetRates() // the limits may have changed
 	d.warnOfConfiguration()
 	return nil
 }
