@@ -46,13 +46,6 @@ func (b *budgets) of(guest string, limit rate.Limit, burst int) *rate.Limiter {
 	return l
 }
 
-// known returns the limit of a guest, nil if it has none.
-func (b *budgets) known(guest string) *rate.Limiter {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.limits[guest]
-}
-
 func (b *budgets) forget(guest string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -73,16 +66,17 @@ func reserve(l *rate.Limiter, most time.Duration) (wait time.Duration, counts bo
 // hold delays a request above its guest's rate, and the requests behind it on its connection. It does not count for the
 // guest yet, whose certificate may be refused.
 func (h *Handler) hold(ctx context.Context, guest string) {
-	l := h.holds.known(guest)
+	h.holds.mu.Lock()
+	l := h.holds.limits[guest]
+	h.holds.mu.Unlock()
 	if l == nil {
 		return
 	}
-	if wait, _ := reserve(l, maxWait); wait > 0 {
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-		case <-h.serving.Done():
-		}
+	wait, _ := reserve(l, maxWait)
+	select {
+	case <-time.After(wait):
+	case <-ctx.Done():
+	case <-h.serving.Done():
 	}
 }
 
