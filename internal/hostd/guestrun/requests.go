@@ -83,9 +83,9 @@ func (g *Guest) Leaked(ctx context.Context, network string, valid map[attachment
 	})
 }
 
-// RequestStatus describes the guest to its own system.
+// RequestStatus counts for the guest's own system what that has.
 func (g *Guest) RequestStatus(ctx context.Context) (status.Guest, error) {
-	return request(ctx, g, func(_ context.Context, answer func(status.Guest, error)) { answer(g.status(), nil) })
+	return request(ctx, g, func(_ context.Context, answer func(status.Guest, error)) { answer(g.status(false), nil) })
 }
 
 // AttachShare gives the guest a volume or shared memory.
@@ -105,5 +105,5 @@ func (g *Guest) DetachShare(ctx context.Context, id share.ID) (struct{}, error) 
 
 // DescribeStatus describes the guest to the operator: it says nothing of the guest's system.
 func (g *Guest) DescribeStatus(ctx context.Context) (status.Guest, error) {
-	return read(ctx, g, g.status)
+	return read(ctx, g, func() status.Guest { return g.status(true) })
 }

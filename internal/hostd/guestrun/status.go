@@ -11,11 +11,11 @@ import (
 	"unnest/internal/hostd/status"
 )
 
-// attachedAt returns when a NIC was attached, the zero time if that is not known.
-func (n *nics) attachedAt(nic *hostdpb.NIC) time.Time {
+// attachedAt returns when a NIC in one of the slots was attached, the zero time if that is not known.
+func (n *nics) attachedAt(slots []hotplug.Slot, nic *hostdpb.NIC) time.Time {
 	key := attachment.Key{Owner: nic.GetContainerId(), Name: nic.GetInterface()}
 	since := n.trunk.ports[key].record.Since
-	for _, s := range n.state.Slots() {
+	for _, s := range slots {
 		if s.Key == key && s.Slot == int(nic.GetSlot()) {
 			since = s.Record.Since
 		}
@@ -26,13 +26,15 @@ func (n *nics) attachedAt(nic *hostdpb.NIC) time.Time {
 	return time.Unix(since, 0)
 }
 
-func (g *Guest) status() status.Guest {
+// status counts what the guest has, and with describe describes its NICs.
+func (g *Guest) status(describe bool) status.Guest {
 	n := g.nics
 	s := status.Guest{
 		Name: g.Record.Name, Tenant: g.Tenant.Name, Awake: g.awake.Load(), Slots: g.vmm.Slots(),
 		Attachments: n.count(), Shared: g.shares.devices.Status(g.shares.state),
 	}
-	for _, slot := range n.state.Slots() {
+	slots := n.state.Slots()
+	for _, slot := range slots {
 		switch slot.Status {
 		case hotplug.Free:
 			s.SlotsFree++
@@ -49,12 +51,15 @@ func (g *Guest) status() status.Guest {
 		}
 	}
 	s.PoolTarget = min(g.Record.Pool, s.Slots-s.SlotsForeign)
+	if !describe {
+		return s
+	}
 	for _, nic := range n.list() {
 		state := strings.ToLower(strings.TrimPrefix(nic.GetState().String(), "NIC_STATE_"))
 		s.NICs = append(s.NICs, status.NIC{
 			Slot: int(nic.GetSlot()), VLAN: int(nic.GetVlan()), State: state, Container: nic.GetContainerId(), Interface: nic.GetInterface(),
 			Network: nic.GetNetwork(), Bridge: nic.GetBridge(), MAC: nic.GetMac(), Addresses: nic.GetAddresses(),
-			Pod: nic.GetPod(), Fraction: int(nic.GetFraction()), Since: n.attachedAt(nic),
+			Pod: nic.GetPod(), Fraction: int(nic.GetFraction()), Since: n.attachedAt(slots, nic),
 		})
 	}
 	slices.SortFunc(s.NICs, func(a, b status.NIC) int { return (a.VLAN<<8 | a.Slot) - (b.VLAN<<8 | b.Slot) })
