@@ -27,7 +27,7 @@ const addressesPerNIC = 4
 // is a broadcast. The kernel's table of connections has 65,536 entries or more. A volume
 // takes three inodes and 12 KiB of ext4 before a guest writes to it.
 var DefaultLimits = Limits{
-	NICs: 128, Addresses: 128 * addressesPerNIC, RequestsPerSecond: 50, Burst: 200, AttachesPerSecond: 2, Connections: 32,
+	NICs: 128, Addresses: 128 * addressesPerNIC, RequestsPerSecond: 20, Burst: 200, AttachesPerSecond: 2, Connections: 32,
 	Segments: 256, Endpoints: MaxEndpoints, Broadcasts: 20_000,
 	Volumes: 256, VolumeDirectories: 1024, SharedMemory: 256, Multicasts: 1000, QueueMemory: 2048, Flows: 32768,
 }

@@ -47,7 +47,7 @@ func mustParse(t *testing.T, text string) quota.Config {
 }
 
 func TestParseFillsWhatIsLeftOut(t *testing.T) {
-	limits := quota.Limits{NICs: 128, Addresses: 512, RequestsPerSecond: 50, Burst: 200, AttachesPerSecond: 2, Connections: 32, Segments: 256, Endpoints: 16, Broadcasts: 20000, Volumes: 256, VolumeDirectories: 1024, SharedMemory: 256, Multicasts: 1000, QueueMemory: 2048, Flows: 32768}
+	limits := quota.Limits{NICs: 128, Addresses: 512, RequestsPerSecond: 20, Burst: 200, AttachesPerSecond: 2, Connections: 32, Segments: 256, Endpoints: 16, Broadcasts: 20000, Volumes: 256, VolumeDirectories: 1024, SharedMemory: 256, Multicasts: 1000, QueueMemory: 2048, Flows: 32768}
 	want := quota.Config{
 		Tenants: []quota.Tenant{{
 			Name: "default", Bridge: "br0", MTU: 1500, Cooldown: time.Minute, Limits: limits,
@@ -165,7 +165,7 @@ func TestParseRefuses(t *testing.T) {
 		{"bridge: br1", "bridge: br1\n    gateways: [10.201.9.1/24]", `x.yaml:7: tenants[1]: subnet 10.201.9.0/24 overlaps 10.201.0.0/16 of tenants[0]: each tenant needs its own`},
 		{"bridge: br1", "bridge: br1\n    ranges: [{subnet: 10.0.0.0/8}]", `x.yaml:7: tenants[1]: subnet 10.0.0.0/8 overlaps 10.201.0.0/16 of tenants[0]`},
 		{"bridge: br1", "bridge: br1\n    limits: {nics: -1}", `x.yaml:9: tenants[1].limits.nics: want a whole number from 0 to 1048576, got "-1"`},
-		{"bridge: br1", "bridge: br1\n    limits: {burst: 0}", `x.yaml:9: tenants[1].limits.burst: want at least 1 with requestsPerSecond 50, got 0`},
+		{"bridge: br1", "bridge: br1\n    limits: {burst: 0}", `x.yaml:9: tenants[1].limits.burst: want at least 1 with requestsPerSecond 20, got 0`},
 		{"bridge: br1", "bridge: br1\n    limits: {tenantnics: 1}", `x.yaml:9: tenants[1].limits.tenantnics: unknown key: did you mean tenantNICs?`},
 		{"bridge: br1", "bridge: br1\n    limits: {bandwidth: {ingress: 1Gbit}}", `x.yaml:9: tenants[1].limits.bandwidth.ingress: want a rate in bit/s such as 1G, 100M or 64K, or 0 for no limit, got "1Gbit"`},
 		{"bridge: br1", "bridge: br1\n    limits: {bandwidth: {egress: 18446744074G}}", `x.yaml:9: tenants[1].limits.bandwidth.egress: want a rate`},
