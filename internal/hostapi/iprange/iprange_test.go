@@ -109,3 +109,14 @@ func TestManyExceptions(t *testing.T) {
 		t.Errorf("%d exceptions leave %d ranges", len(excepts), len(left))
 	}
 }
+
+// A sum takes its content in one piece: the daemon makes those of tens of thousands of ranges for each commit.
+func TestSumAllocates(t *testing.T) {
+	var all []Range
+	for i := range 1000 {
+		all = append(all, Of(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 1}), 32)))
+	}
+	if n := testing.AllocsPerRun(10, func() { Sum(all) }); n > 2 {
+		t.Errorf("%v allocations, want at most 2", n)
+	}
+}

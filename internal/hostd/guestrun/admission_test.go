@@ -221,3 +221,17 @@ func TestAttackAddressOfQuarantinedNIC(t *testing.T) {
 		t.Errorf("the next NIC may send from %v and %v", got.Addresses, got.Services)
 	}
 }
+
+// A guest that asks for its status costs no description of each of its NICs, of which it may have hundreds. The operator gets them.
+func TestStatusDescribes(t *testing.T) {
+	g, _ := fakeGuest(t)
+	g.nics.trunk.ports[attachment.Key{Owner: "c1", Name: "eth0"}] = vlanPort{id: 7}
+	own, err := g.RequestStatus(t.Context())
+	if err != nil || len(own.NICs) > 0 {
+		t.Errorf("the guest gets %v, error %v, want counts only", own.NICs, err)
+	}
+	all, err := g.DescribeStatus(t.Context())
+	if err != nil || len(all.NICs) != 1 || all.NICs[0].VLAN != 7 {
+		t.Errorf("the operator gets %v, error %v, want the NIC of VLAN 7", all.NICs, err)
+	}
+}
