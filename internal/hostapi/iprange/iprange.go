@@ -146,8 +146,7 @@ func Contains(all []Range, a netip.Addr) bool {
 
 // Sum returns a sum of a set that is as Union returns it: other addresses have another sum.
 func Sum(all []Range) [sha256.Size]byte {
-	const longest = 1 + 2*16
-	content := make([]byte, 0, longest*len(all))
+	content := make([]byte, 0, (1+2*16)*len(all))
 	for _, r := range all {
 		content = append(content, byte(r.First.BitLen())) // else four ranges of IPv4 read as one of IPv6
 		for _, a := range []netip.Addr{r.First, r.Last} {

@@ -62,8 +62,7 @@ type Handler struct {
 	served *limitedListener // nil: not yet
 
 	arrivals                         arrivals
-	holds, rates, renewals, refusals budgets // by guest: of requests that arrive and that count, renewals and refused certificates
-	attaching                        sync.Mutex
+	holds, rates, renewals, refusals budgets  // by guest: of requests that arrive and that count, renewals and refused certificates
 	attaches                         sync.Map // of budgets of guests, by tenant
 }
 

@@ -17,10 +17,8 @@ import (
 )
 
 const (
-	// maxWait bounds how long a request above its guest's rate waits before it is read, and before it is refused.
-	maxWait = time.Second
-	// attachWait bounds how long an attach above its tenant's rate waits, so that there is time to plug.
-	attachWait = 20 * time.Second
+	maxWait    = time.Second      // of a request above its guest's rate before it is read, and of any before it is refused
+	attachWait = 20 * time.Second // of an attach above its tenant's rate: there has to be time to plug
 )
 
 // budgets bound how often each guest may do something. The zero value is ready.
@@ -94,8 +92,8 @@ func (h *Handler) allow(c Client) bool {
 // reserveAttach counts an attach of a guest, as reserve. Guests of a tenant that are not at rest share its rate equally, so that
 // none delays the others.
 func (h *Handler) reserveAttach(tenant, guest string, perSecond, burst int) (wait time.Duration, counts bool) {
-	h.attaching.Lock()
-	defer h.attaching.Unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	all, _ := h.attaches.LoadOrStore(tenant, &budgets{})
 	guests := all.(*budgets)
 	own := guests.of(guest, 0, burst)

@@ -225,6 +225,10 @@ func TestAttackAddressOfQuarantinedNIC(t *testing.T) {
 // A guest that asks for its status costs no description of each of its NICs, of which it may have hundreds. The operator gets them.
 func TestStatusDescribes(t *testing.T) {
 	g, _ := fakeGuest(t)
+	var err error
+	if g.shares, err = newShareSlots(g); err != nil {
+		t.Fatal(err)
+	}
 	g.nics.trunk.ports[attachment.Key{Owner: "c1", Name: "eth0"}] = vlanPort{id: 7}
 	own, err := g.RequestStatus(t.Context())
 	if err != nil || len(own.NICs) > 0 {
