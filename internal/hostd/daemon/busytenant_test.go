@@ -299,7 +299,7 @@ func (b *busyTenant) describe(all [][][]time.Duration, used [][3]time.Duration) 
 	}
 	load, _ := os.ReadFile("/proc/loadavg")
 	text := busyTitle + fmt.Sprintf("On %s, %d processors, with a load average of %.5s at the end: %d blocks in random order, %d ADDs of each kind in each block; %d requests and %d commits of the busy tenant.\n\n"+
-		"| it is busy with | ADD, p50 | ADD, p99 | change of p50 (95 %%) | change of p99 (95 %%) | processors, clients | processors, daemon |\n|---|---|---|---|---|---|---|\n", time.Now().Format(time.DateOnly), runtime.NumCPU(), load, len(whole), len(all[0][0]), b.requests.Load(), b.commits.Load())
+		"| it is busy with | ADD, p50 | ADD, p99 | change of p50 (95 %%) | change of p99 (95 %%) | clients, of a processor | daemon, of a processor |\n|---|---|---|---|---|---|---|\n", time.Now().Format(time.DateOnly), runtime.NumCPU(), load, len(whole), len(all[0][0]), b.requests.Load(), b.commits.Load())
 	for kind, blocks := range all {
 		adds := slices.Concat(blocks...)
 		text += fmt.Sprintf("| %s | %.1f ms | %.1f ms |", busyWork[kind].name, 1e3*quantile(adds, 0.5).Seconds(), 1e3*quantile(adds, 0.99).Seconds())
@@ -316,7 +316,7 @@ func (b *busyTenant) describe(all [][][]time.Duration, used [][3]time.Duration) 
 			slices.Sort(drawn)
 			text += fmt.Sprintf(" %+.0f %% (%+.0f to %+.0f) |", change(q, all[0], blocks, whole), drawn[50], drawn[1950])
 		}
-		text += fmt.Sprintf(" %.2f | %.2f |\n", used[kind][1].Seconds()/used[kind][0].Seconds(), used[kind][2].Seconds()/used[kind][0].Seconds())
+		text += fmt.Sprintf(" %.0f %% | %.0f %% |\n", 100*used[kind][1].Seconds()/used[kind][0].Seconds(), 100*used[kind][2].Seconds()/used[kind][0].Seconds())
 	}
 	return text
 }
