@@ -44,6 +44,12 @@ func (b *budgets) of(guest string, limit rate.Limit, burst int) *rate.Limiter {
 	return l
 }
 
+func (b *budgets) known(guest string) *rate.Limiter {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.limits[guest]
+}
+
 func (b *budgets) forget(guest string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -61,12 +67,9 @@ func reserve(l *rate.Limiter, most time.Duration) (wait time.Duration, counts bo
 	return wait, true
 }
 
-// hold delays a request above its guest's rate, and the requests behind it on its connection. It does not count for the
-// guest yet, whose certificate may be refused.
+// hold delays a request above its guest's rate, and those behind it on its connection. Its certificate may be refused later.
 func (h *Handler) hold(ctx context.Context, guest string) {
-	h.holds.mu.Lock()
-	l := h.holds.limits[guest]
-	h.holds.mu.Unlock()
+	l := h.holds.known(guest)
 	if l == nil {
 		return
 	}
@@ -89,8 +92,7 @@ func (h *Handler) allow(c Client) bool {
 	return h.rates.of(name, rate.Limit(l.RequestsPerSecond), l.Burst).Allow()
 }
 
-// reserveAttach counts an attach of a guest, as reserve. Guests of a tenant that are not at rest share its rate equally, so that
-// none delays the others.
+// reserveAttach counts an attach of a guest, as reserve. Guests of a tenant that are not at rest share its rate equally.
 func (h *Handler) reserveAttach(tenant, guest string, perSecond, burst int) (wait time.Duration, counts bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
