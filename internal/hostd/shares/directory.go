@@ -76,10 +76,7 @@ func (r *Registry) endUnused(t quota.Tenant, guest string) error {
 	if t.Volumes == "" {
 		return nil
 	}
-	has := r.of(t.Name, guest)
-	r.directories.Lock()
-	ended, err := share.EndUnused(t.Volumes, guest, func(id share.ID) bool { return slices.Contains(has, id) })
-	r.directories.Unlock()
+	ended, err := r.markUnused(t, guest)
 	if ended {
 		r.log.Info("an ephemeral volume has ended", "tenant", t.Name, "guest", guest)
 		r.removals.Go(func() { r.removeEnded(t.Volumes) })
@@ -88,6 +85,13 @@ func (r *Registry) endUnused(t quota.Tenant, guest string) error {
 		return fmt.Errorf("end ephemeral volumes: %w", err)
 	}
 	return nil
+}
+
+func (r *Registry) markUnused(t quota.Tenant, guest string) (ended bool, err error) {
+	has := r.of(t.Name, guest)
+	r.directories.Lock()
+	defer r.directories.Unlock()
+	return share.EndUnused(t.Volumes, guest, func(id share.ID) bool { return slices.Contains(has, id) })
 }
 
 func (r *Registry) removeEnded(dir string) {
