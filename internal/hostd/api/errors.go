@@ -32,10 +32,10 @@ var errorCodes = []struct {
 	{codes.InvalidArgument, []error{quota.ErrMTU, quota.ErrSpan, attachment.ErrTooLong, share.ErrName, share.ErrSize}},
 	{codes.PermissionDenied, []error{quota.ErrBridge, ipam.ErrUnusable, guestrun.ErrOtherPod, guestrun.ErrMachine, tenant.ErrPod, errNoTrunk, quota.ErrSegmentMode, segments.ErrKey, share.ErrKey}},
 	{codes.FailedPrecondition, []error{
-		ipam.ErrNoRange, segments.ErrDiffers, segments.ErrLeft, guestrun.ErrNoQueues, guestrun.ErrDamaged, guestrun.ErrOtherNIC, guestrun.ErrOldBoot, quota.ErrNoVolumes, share.ErrDirectory, share.ErrNoServer,
+		ipam.ErrNoRange, segments.ErrDiffers, segments.ErrLeft, guestrun.ErrNoQueues, guestrun.ErrDamaged, guestrun.ErrOtherNIC, quota.ErrNoVolumes, share.ErrDirectory, share.ErrNoServer,
 		share.ErrNamespace, share.ErrWritable, share.ErrLifetime, shares.ErrNoPorts, shares.ErrPrivate, shares.ErrSize, shares.ErrLost,
 	}},
-	{codes.Aborted, []error{hotplug.ErrDetaching, hotplug.ErrDetached, hotplug.ErrDeviceLost, hotplug.ErrGuestReset, segments.ErrTwice}},
+	{codes.Aborted, []error{hotplug.ErrDetaching, hotplug.ErrDetached, hotplug.ErrDeviceLost, hotplug.ErrGuestReset, guestrun.ErrOldBoot, segments.ErrTwice}},
 	{codes.NotFound, []error{guestrun.ErrNoAttachment, guestrun.ErrNoEndpoint, segments.ErrNoSegment}},
 	{codes.AlreadyExists, []error{segments.ErrElsewhere}},
 }

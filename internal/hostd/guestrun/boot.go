@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"unnest/internal/hostd/hotplug"
@@ -26,8 +27,16 @@ var (
 // booted is called for each request, with the boot that the request is of, "" if it does not say it. The first request of
 // another boot ends the attachments of the boot before: the VMM may have reported the reset while there was no daemon.
 func (g *Guest) booted(ctx context.Context, id string) error {
-	if id == "" || id == g.boot.ID {
+	switch ended, was := g.ended[id]; {
+	case id == "": // of a client that is too old: what it attaches is of no boot that could be told later
+		if !g.bootless {
+			g.forgetBoot()
+		}
 		return nil
+	case id == g.boot.ID:
+		return nil
+	case was && time.Since(ended) < bootGrace:
+		return fmt.Errorf("boot %s: %w", id, ErrOldBoot)
 	}
 	known, err := record.ReadBoot(g.host.StateDir, g.Record.Name)
 	if err != nil {
@@ -44,14 +53,40 @@ func (g *Guest) booted(ctx context.Context, id string) error {
 		return fmt.Errorf("boot %s: %w", id, ErrManyBoot)
 	case known.ID != "":
 		g.log.Info("the guest has booted again", "boot", id, "before", known.ID, "attachments", g.nics.count())
+		g.endBoot()
 		g.reset(ctx)
 	}
 	next := record.Boot{ID: id, Before: known.ID, Since: now}
 	if err := record.WriteBoot(g.host.StateDir, g.Record.Name, next); err != nil {
 		return err // else the next daemon would end what this boot attaches
 	}
-	g.boot = next
+	g.boot, g.bootless = next, false
 	return nil
+}
+
+// endBoot forgets the boot of a guest that was reset, and refuses its late requests.
+func (g *Guest) endBoot() {
+	known := g.boot
+	if known.ID == "" {
+		known, _ = record.ReadBoot(g.host.StateDir, g.Record.Name) // one that cannot be read has no requests to tell
+	}
+	maps.DeleteFunc(g.ended, func(_ string, at time.Time) bool { return time.Since(at) > bootGrace })
+	if g.ended == nil {
+		g.ended = map[string]time.Time{}
+	}
+	if known.ID != "" {
+		g.ended[known.ID] = time.Now()
+	}
+	g.forgetBoot()
+}
+
+// forgetBoot has the next request that names a boot count as the first: it ends no attachments.
+func (g *Guest) forgetBoot() {
+	if err := record.RemoveBoot(g.host.StateDir, g.Record.Name); err != nil {
+		g.log.Warn("forget the guest's boot", "error", err)
+		return
+	}
+	g.boot, g.bootless = record.Boot{}, true
 }
 
 // reset ends the attachments of a guest that was reset.

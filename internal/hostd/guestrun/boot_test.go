@@ -23,7 +23,7 @@ func TestBooted(t *testing.T) {
 		want error
 		then record.Boot // without its time
 	}{
-		{"of a client that is too old", record.Boot{ID: first, Since: now}, "", nil, record.Boot{ID: first}},
+		{"of a client that is too old, which forgets it", record.Boot{ID: first, Since: now}, "", nil, record.Boot{}},
 		{"the first", record.Boot{}, first, nil, record.Boot{ID: first}},
 		{"the same", record.Boot{ID: first, Before: second, Since: now}, first, nil, record.Boot{ID: first, Before: second}},
 		{"late, of the boot before", record.Boot{ID: first, Before: second, Since: now.Add(-time.Minute)}, second, ErrOldBoot, record.Boot{ID: first, Before: second}},
@@ -46,6 +46,29 @@ func TestBooted(t *testing.T) {
 		if then.Since = (time.Time{}); err != nil || then != c.then {
 			t.Errorf("%s: %v is kept, error %v; want %v", c.name, then, err, c.then)
 		}
+	}
+}
+
+// After a reset, late requests of the boots before are refused, and end nothing of the boot that has begun.
+func TestBootsOfResets(t *testing.T) {
+	g, _ := fakeGuest(t)
+	g.host.StateDir = t.TempDir()
+	ids := []string{"00000000-0000-0000-0000-000000000001", "00000000-0000-0000-0000-000000000002", "00000000-0000-0000-0000-000000000003"}
+	for _, id := range ids {
+		if err := g.booted(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		if id != ids[2] {
+			g.endBoot()
+		}
+	}
+	for _, id := range ids[:2] {
+		if err := g.booted(t.Context(), id); !errors.Is(err, ErrOldBoot) {
+			t.Errorf("boot %s: got %v", id, err)
+		}
+	}
+	if err := g.booted(t.Context(), ids[2]); err != nil || g.boot.ID != ids[2] {
+		t.Errorf("got %v, boot %v", err, g.boot)
 	}
 }
 

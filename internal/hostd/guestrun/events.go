@@ -36,6 +36,7 @@ func (g *Guest) handle(ctx context.Context, e vmm.Event) {
 	case vmm.Refused:
 		both(hotplug.UnplugRefused{Device: e.ID, Err: errors.New("the guest's kernel refused")})
 	case vmm.Reset:
+		g.endBoot()
 		g.reset(ctx)
 	case vmm.Lost:
 		g.repair(ctx)
@@ -56,6 +57,9 @@ func (g *Guest) observe(ctx context.Context) error {
 		return err
 	}
 	g.shares.feed(ctx, shared)
+	if g.nics.count() == 0 { // as in a VMM that has just started
+		g.forgetBoot()
+	}
 	return nil
 }
 

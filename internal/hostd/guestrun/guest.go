@@ -72,6 +72,8 @@ type Guest struct {
 	vmm         vmm.VMM
 	own         []vmm.NIC // on TAPs that only the VMM knows
 	boot        record.Boot
+	bootless    bool                 // no boot is kept
+	ended       map[string]time.Time // boots that have ended, and when
 	nics        *nics
 	shares      *shareSlots
 	waiting     map[hotplug.RequestID]func(hotplug.Reply) // the requests under way

@@ -43,3 +43,11 @@ func ReadBoot(stateDir, guest string) (b Boot, err error) {
 func WriteBoot(stateDir, guest string, b Boot) error {
 	return statefile.Write(BootPath(stateDir, guest), b)
 }
+
+// RemoveBoot removes the boot of a guest, if there is one.
+func RemoveBoot(stateDir, guest string) error {
+	if err := os.Remove(BootPath(stateDir, guest)); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

@@ -46,11 +46,14 @@ func CheckVolume(dir string, id ID, key Digest, by Maker) error {
 		if err := d.checkKey(key); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		if exists(d.pod, id.Name) {
-			return d.checkLifetime(by)
-		}
 	}
-	_, err = d.admit(by)
+	made := d.pod != nil && exists(d.pod, id.Name)
+	if made || !by.Ephemeral {
+		err = d.checkLifetime(by)
+	}
+	if err == nil && !made {
+		_, err = d.admit(by)
+	}
 	return err
 }
 
@@ -78,9 +81,10 @@ func OpenVolume(dir string, id ID, key Digest, by Maker) (_ *Directory, err erro
 	if err := d.setKey(key); err != nil {
 		return nil, err
 	}
-	if exists(d.pod, id.Name) {
+	if exists(d.pod, id.Name) || !by.Ephemeral { // a guest may still have the mark of an ephemeral one that has ended
 		err = d.checkLifetime(by)
-	} else {
+	}
+	if err == nil && !exists(d.pod, id.Name) {
 		err = d.claim(by)
 	}
 	if err == nil && by.Ephemeral {
@@ -126,6 +130,9 @@ func makeDirectory(parent *os.File, name string, mode uint32) (_ *os.File, made 
 	}
 	made = err == nil
 	f, err := openDirectory(parent, name, beneath)
+	if err == nil && made {
+		err = unix.Fchmod(int(f.Fd()), mode) // the umask of the daemon may have taken some away
+	}
 	if err != nil {
 		return nil, made, fmt.Errorf("%w: %w", ErrDirectory, err)
 	}

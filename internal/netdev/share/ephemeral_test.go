@@ -88,6 +88,35 @@ func TestEphemeral(t *testing.T) {
 	}
 }
 
+// A guest can have the mark of an ephemeral volume that is not there any more: a lasting one of its name would end with the mark.
+func TestEphemeralMark(t *testing.T) {
+	dir, id := tenantDirectory(t), ID{Volume, "web", "data"}
+	if err := open(t, dir, id, "g1", true); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(dir + "/web/data"); err != nil {
+		t.Fatal(err)
+	}
+	if err := open(t, dir, id, "g2", false); !errors.Is(err, ErrLifetime) {
+		t.Errorf("a lasting volume: %v", err)
+	}
+	if err := open(t, dir, id, "g2", true); err != nil {
+		t.Errorf("an ephemeral volume: %v", err)
+	}
+}
+
+// The umask of the daemon, which is 077 in its unit, does not close volumes.
+func TestUmask(t *testing.T) {
+	dir := tenantDirectory(t)
+	defer unix.Umask(unix.Umask(0o077))
+	if err := open(t, dir, ID{Volume, "web", "data"}, "g1", true); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(dir + "/web/data"); err != nil || info.Mode().Perm() != 0o755 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+}
+
 // After any step at which a daemon can be killed, the next one leaves nothing.
 func TestEphemeralKilled(t *testing.T) {
 	data := ID{Volume, "web", "data"}
