@@ -109,6 +109,12 @@ func (h *Handler) Forget(guest string) {
 	for _, b := range []*budgets{&h.holds, &h.rates, &h.renewals, &h.refusals} {
 		b.forget(guest)
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.attaches.Range(func(_, guests any) bool {
+		guests.(*budgets).forget(guest)
+		return true
+	})
 }
 
 // Connections returns how many connections with a certificate there are.

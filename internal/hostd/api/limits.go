@@ -18,7 +18,7 @@ import (
 
 const (
 	maxWait    = time.Second      // of a request above its guest's rate before it is read, and of any before it is refused
-	attachWait = 20 * time.Second // of an attach above its tenant's rate: there has to be time to plug
+	attachWait = 10 * time.Second // of an attach above its tenant's rate: there has to be time to plug
 )
 
 // budgets bound how often each guest may do something. The zero value is ready.
@@ -99,6 +99,9 @@ func (h *Handler) reserveAttach(tenant, guest string, perSecond, burst int) (wai
 	all, _ := h.attaches.LoadOrStore(tenant, &budgets{})
 	guests := all.(*budgets)
 	own := guests.of(guest, 0, burst)
+	for _, l := range guests.limits {
+		l.SetBurst(burst)
+	}
 	maps.DeleteFunc(guests.limits, func(_ string, l *rate.Limiter) bool { return l != own && l.Tokens() >= float64(burst) })
 	for _, l := range guests.limits {
 		l.SetLimit(rate.Limit(perSecond) / rate.Limit(len(guests.limits)))

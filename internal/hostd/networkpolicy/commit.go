@@ -15,33 +15,37 @@ type Committed struct {
 }
 
 // planned returns what a tenant's ports may do with other policies.
-func (p *Policies) planned(session *Session, pods map[string]podRules) (*tenant, Filter, []isolation.Port, error) {
+func (p *Policies) planned(present *tenant, session *Session, pods map[string]podRules) (Filter, []isolation.Port, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	present := p.tenants[session.Tenant]
-	if present == nil || present.session != session {
-		return nil, nil, nil, ErrSuperseded
+	if p.tenants[session.Tenant] != present || present.session != session {
+		return nil, nil, ErrSuperseded
 	}
 	t := *present // changed here only
 	t.set(pods)
 	t.unread, t.spoken = "", true
-	return present, p.table, p.wanted(&t), nil
+	return p.table, p.wanted(&t), nil
 }
 
 // Commit puts what a client has said of all pods of its tenant into force, and keeps that of
 // the pods here for the next daemon. After an error, what was in force before is.
 func (p *Policies) Commit(session *Session, s *Staging) (c Committed, err error) {
 	pods := maps.Clone(s.pods)
-	t, table, wanted, err := p.planned(session, maps.Clone(pods))
-	if err != nil {
-		return c, err
+	t := p.tenant(session.Tenant)
+	if t == nil {
+		return c, ErrSuperseded
 	}
 	t.keeping.Lock() // before a turn: whoever has one does not wait for the disk
 	defer t.keeping.Unlock()
+	table, wanted, err := p.planned(t, session, maps.Clone(pods))
+	if err != nil {
+		return c, err
+	}
 	turn := p.Turns.Turn(t.name, true)
 	defer func() { p.Rest(t.name, turn.Done()) }()
 	release, err := table.Prepare(turn.Yield, wanted...) // without the lock: other tenants do not wait
 	defer func() {
+		turn.Yield()
 		if err := release(); err != nil {
 			p.log.Error("delete sets of the packet filter that no port uses", "error", err)
 		}
@@ -78,10 +82,10 @@ func (p *Policies) Commit(session *Session, s *Staging) (c Committed, err error)
 		c = Committed{len(kept), t.refused}
 		return nil
 	})
-	turn.Done() // the disk needs none
 	if err != nil {
 		return Committed{}, err
 	}
+	turn.Done() // the disk needs none
 	unkept, err := p.keep(t.name, kept)
 	if err != nil {
 		return Committed{}, errors.Join(err, change(undo))
