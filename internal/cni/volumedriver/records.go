@@ -3,6 +3,7 @@ package volumedriver
 import (
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -43,7 +44,12 @@ func (r records) write(id string, p published) error {
 		return err
 	}
 	temporary := r.path(id) + ".new"
-	if err := os.WriteFile(temporary, content, 0o600); err != nil {
+	f, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil { // a reset must leave no empty record
 		return err
 	}
 	return os.Rename(temporary, r.path(id))

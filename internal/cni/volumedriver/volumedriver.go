@@ -151,18 +151,21 @@ func (d *driver) publish(ctx context.Context, id string, p published, key, group
 	case err != nil && !errors.Is(err, os.ErrNotExist):
 		return err
 	}
+	mounted, err := volume.Mounted(p.Target)
+	if err != nil {
+		return err
+	}
 	if err := d.records.write(id, p); err != nil {
 		return err
 	}
 	defer func() {
-		if err != nil {
+		if err != nil && !mounted { // containers use one that an earlier call has mounted
 			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 			defer cancel()
 			err = errors.Join(err, d.withdraw(undo, id, p))
 		}
 	}()
-	mounted, err := volume.Mounted(p.Target)
-	if err == nil && !mounted {
+	if !mounted {
 		err = d.attach(ctx, p, key)
 	}
 	if err == nil {

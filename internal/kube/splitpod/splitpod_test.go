@@ -162,6 +162,11 @@ func TestRefused(t *testing.T) {
 		"label unnest.io/split-pod: ":        func(p *corev1.Pod) { p.Labels[PodLabel] = "x" },
 		"label unnest.io/fraction: ":         func(p *corev1.Pod) { p.Labels[FractionLabel] = "x" },
 		"nodeSelector " + HostLabel:          func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{HostLabel: "x"} },
+		`volume "v0" is used by the containers "a" and "b" of two fractions, and the runtime cannot map`: func(p *corev1.Pod) {
+			no := false
+			p.Spec.HostUsers = &no
+			*p = *with(p, emptyDir, "a", "b")
+		},
 		`volume "v0" is used by the containers "a" and "b" of two fractions, and an emptyDir of medium Memory`: func(p *corev1.Pod) {
 			with(p, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}, "a", "b")
 		},

@@ -36,7 +36,10 @@ func (o Options) share(p *corev1.Pod, fractions []fraction) error {
 		}
 		if len(in) > 1 && !copied(v) {
 			var err error
-			if v.VolumeSource, err = o.common(v); err != nil {
+			if v.VolumeSource, err = o.common(v); err == nil && v.CSI != nil && p.Spec.HostUsers != nil && !*p.Spec.HostUsers {
+				err = errors.New("the runtime cannot map the owners of its files, as hostUsers: false asks")
+			}
+			if err != nil {
 				return fmt.Errorf("volume %q is used by the containers %q and %q of two fractions, and %w; put both into one fraction", v.Name, users[0], users[1], err)
 			}
 		}
