@@ -10,6 +10,7 @@ import (
 
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sync/semaphore"
 
 	"unnest/internal/cni/hostclient"
 	"unnest/internal/cni/podnic"
@@ -28,16 +29,21 @@ type Reclaimer struct {
 	running sync.WaitGroup
 	again   chan struct{} // an attachment may have to be compared again
 
-	mu   sync.Mutex
-	busy map[string]bool // attachments that a goroutine gives back, or waits for
+	turns *semaphore.Weighted
+	mu    sync.Mutex
+	busy  map[string]bool // attachments that a goroutine gives back, or waits for
 }
+
+// atOnce bounds how many attachments are given back at a time: a guest may have few connections to the daemon, and its slots
+// are unplugged one after another.
+const atOnce = 4
 
 // The pauses between two tries to give an attachment back, which double.
 const firstPause, maxPause = time.Second, time.Minute
 
 // Run compares the attachments with the links of this process's network namespace, now and when a link changes, until ctx ends.
 func (r *Reclaimer) Run(ctx context.Context) error {
-	r.again, r.busy = make(chan struct{}, 1), map[string]bool{}
+	r.again, r.busy, r.turns = make(chan struct{}, 1), map[string]bool{}, semaphore.NewWeighted(atOnce)
 	defer r.running.Wait()
 	return podnic.Follow(ctx, r.again, func() {
 		links, err := netlinksafe.LinkList()
@@ -105,6 +111,10 @@ func (r *Reclaimer) giveBack(ctx context.Context, k Kind, m made) {
 
 // try gives an attachment back if nobody uses it when ADDs and DELs under way have ended.
 func (r *Reclaimer) try(ctx context.Context, k Kind, container, iface string) (given bool, err error) {
+	if err := r.turns.Acquire(ctx, 1); err != nil {
+		return false, err
+	}
+	defer r.turns.Release(1)
 	_, unlock, err := lockAlone(ctx, container, iface)
 	if err != nil {
 		return false, err
