@@ -48,7 +48,7 @@ func (b *Builder) sources(arch Arch) (map[string]source, error) {
 func readSource(path string, arch Arch) (source, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return source{}, fmt.Errorf("read file for the guest image: %w: run `make build`", err)
+		return source{}, fmt.Errorf("read file for the guest image: %w: run `make build`, or install a package: guests need its other programs", err)
 	}
 	defer f.Close()
 	if err := arch.checkBinary(path, f); err != nil {
