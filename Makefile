@@ -6,7 +6,7 @@ SHELL := /bin/bash
 
 VERSION = $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 REVISION = $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
-LDFLAGS = -X unnest/internal/cli/version.tag=$(VERSION) -X unnest/internal/cli/version.revision=$(REVISION)
+LDFLAGS = -X unnest.io/unnest/internal/cli/version.tag=$(VERSION) -X unnest.io/unnest/internal/cli/version.revision=$(REVISION)
 FUZZ_TIME ?= 1h
 CHAOS_TIME ?= 1h
 RELEASES ?= bookworm trixie

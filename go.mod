@@ -1,4 +1,4 @@
-module unnest
+module unnest.io/unnest
 
 go 1.26.8
 

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/stack"
-	"unnest/internal/measure/suite"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/suite"
 )
 
 // comes lists the built-in experiments.

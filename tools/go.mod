@@ -1,4 +1,4 @@
-module unnest/tools
+module unnest.io/unnest/tools
 
 go 1.26.8
 

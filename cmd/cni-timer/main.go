@@ -5,7 +5,7 @@ package main
 import (
 	"os"
 
-	"unnest/internal/measure/study/startup/timer"
+	"unnest.io/unnest/internal/measure/study/startup/timer"
 )
 
 func main() {

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 
-	"unnest/internal/cli"
+	"unnest.io/unnest/internal/cli"
 )
 
 func main() {

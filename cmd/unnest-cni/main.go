@@ -9,14 +9,14 @@ import (
 	"os"
 	"path/filepath"
 
-	"unnest/internal/cni/brfusion"
-	"unnest/internal/cni/credentials"
-	"unnest/internal/cni/hostlo"
-	"unnest/internal/cni/install"
-	"unnest/internal/cni/libnetwork"
-	"unnest/internal/cni/netavark"
-	"unnest/internal/cni/plugin"
-	"unnest/internal/cni/renewal"
+	"unnest.io/unnest/internal/cni/brfusion"
+	"unnest.io/unnest/internal/cni/credentials"
+	"unnest.io/unnest/internal/cni/hostlo"
+	"unnest.io/unnest/internal/cni/install"
+	"unnest.io/unnest/internal/cni/libnetwork"
+	"unnest.io/unnest/internal/cni/netavark"
+	"unnest.io/unnest/internal/cni/plugin"
+	"unnest.io/unnest/internal/cni/renewal"
 )
 
 func main() {

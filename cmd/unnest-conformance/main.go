@@ -4,7 +4,7 @@ package main
 import (
 	"os"
 
-	"unnest/internal/cli/conformance"
+	"unnest.io/unnest/internal/cli/conformance"
 )
 
 func main() {

@@ -6,7 +6,7 @@ import (
 	"context"
 	"os"
 
-	"unnest/internal/kube/splitcontroller"
+	"unnest.io/unnest/internal/kube/splitcontroller"
 )
 
 func main() {

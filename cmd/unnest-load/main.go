@@ -4,7 +4,7 @@ package main
 import (
 	"os"
 
-	"unnest/internal/measure/load"
+	"unnest.io/unnest/internal/measure/load"
 )
 
 func main() {

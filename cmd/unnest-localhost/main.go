@@ -4,7 +4,7 @@ package main
 import (
 	"os"
 
-	"unnest/internal/cli/localhost"
+	"unnest.io/unnest/internal/cli/localhost"
 )
 
 func main() {

@@ -6,8 +6,8 @@ import (
 	"context"
 	"os"
 
-	"unnest/internal/cni/volume"
-	"unnest/internal/cni/volumedriver"
+	"unnest.io/unnest/internal/cni/volume"
+	"unnest.io/unnest/internal/cni/volumedriver"
 )
 
 func main() {

@@ -5,7 +5,7 @@ package main
 import (
 	"os"
 
-	"unnest/internal/cli"
+	"unnest.io/unnest/internal/cli"
 )
 
 func main() {

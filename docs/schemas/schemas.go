@@ -20,10 +20,10 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 
-	"unnest/internal/hostapi/segment"
-	"unnest/internal/hostd/status"
-	"unnest/internal/plan/summary"
-	"unnest/internal/report/document"
+	"unnest.io/unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/hostd/status"
+	"unnest.io/unnest/internal/plan/summary"
+	"unnest.io/unnest/internal/report/document"
 )
 
 // Output is a kind of JSON that commands print.

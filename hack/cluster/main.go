@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/plan/kubernetes"
+	"unnest.io/unnest/internal/plan/kubernetes"
 )
 
 func main() {

@@ -17,7 +17,7 @@ import (
 const root = "../.."
 
 // module is the path of our module, with a slash.
-const module = "unnest/"
+const module = "unnest.io/unnest/"
 
 // pkg is a package of ours, as go list prints it.
 type pkg struct {

@@ -7,8 +7,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"unnest/internal/measure/workload"
-	"unnest/internal/testbed/oci"
+	"unnest.io/unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/testbed/oci"
 )
 
 func main() {

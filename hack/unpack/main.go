@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/testbed/image"
 )
 
 func main() {

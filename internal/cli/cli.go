@@ -16,8 +16,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"unnest/internal/cli/terminal"
-	"unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/cli/usage"
 )
 
 // Exit codes. An interrupted command exits with exitSignal plus the number of the

@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"unnest/internal/cli/terminal"
-	"unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/cli/usage"
 )
 
 func TestExecute(t *testing.T) {

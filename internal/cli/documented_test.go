@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/cli/terminal"
 )
 
 var (

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/cli/terminal"
 )
 
 // The help of every command fits a terminal of 80 columns.

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	"unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/cli/terminal"
 )
 
 // interrupted is the cause of a context that a signal ended.

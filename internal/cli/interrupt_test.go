@@ -16,7 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/cli/terminal"
 )
 
 // waiter is the name of a program that is unnest with a command more, which

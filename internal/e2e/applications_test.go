@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/rundir"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/rundir"
 )
 
 // applications loads memcached and NGINX in a guest, and in a container on this host.

@@ -12,9 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/rundir"
-	"unnest/internal/testbed/lab"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/rundir"
+	"unnest.io/unnest/internal/testbed/lab"
 )
 
 // executions returns the number of executions of the run in dir that have samples.

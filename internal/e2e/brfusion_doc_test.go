@@ -21,9 +21,9 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
-	"unnest/internal/hostd/quota"
-	"unnest/internal/measure/machines/guestimage"
-	"unnest/internal/testbed/guest"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/measure/machines/guestimage"
+	"unnest.io/unnest/internal/testbed/guest"
 )
 
 // A reader who follows docs/brfusion.md literally gets a pod with its own NIC, and after the

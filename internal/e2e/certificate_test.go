@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostd/credentials"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostd/credentials"
 )
 
 // selfSigned returns a self-signed certificate for a name.

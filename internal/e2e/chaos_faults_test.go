@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/hostd/ipam"
+	"unnest.io/unnest/internal/hostd/ipam"
 )
 
 // fault is something that fails. weight is how often it is chosen, relative to the others.

@@ -13,9 +13,9 @@ import (
 	"strings"
 	"time"
 
-	"unnest/internal/measure/machines/machine"
-	"unnest/internal/testbed/guest"
-	"unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/measure/machines/machine"
+	"unnest.io/unnest/internal/testbed/guest"
+	"unnest.io/unnest/internal/testbed/image"
 )
 
 // chaosFound says what earlier runs have found.

@@ -20,8 +20,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/hostd/ipam"
-	"unnest/internal/testbed/fleet"
+	"unnest.io/unnest/internal/hostd/ipam"
+	"unnest.io/unnest/internal/testbed/fleet"
 )
 
 var chaosReport = flag.String("chaos-report", "", "file for the summary of TestChaos, in Markdown")

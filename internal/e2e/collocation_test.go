@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/measure/collocation"
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/rundir"
+	"unnest.io/unnest/internal/measure/collocation"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/rundir"
 )
 
 // neighbours runs a container alone, next to an idle VM with emulated devices, and next to an

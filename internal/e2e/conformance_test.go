@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/testbed/fleet"
+	"unnest.io/unnest/internal/testbed/fleet"
 )
 
 // put copies a binary that `make build` has made into the guest.

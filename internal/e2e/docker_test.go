@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/testbed/fleet"
-	"unnest/internal/testbed/image"
-	"unnest/internal/testbed/lab"
+	"unnest.io/unnest/internal/testbed/fleet"
+	"unnest.io/unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/testbed/lab"
 )
 
 // dockerPackages are the Debian packages of a guest with Docker. Docker needs AppArmor's parser, which docker.io recommends.

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/measure/rundir"
+	"unnest.io/unnest/internal/measure/rundir"
 )
 
 // With fresh: true each block has a guest of its own, also the first one after a resumption, and each is gone at the end.

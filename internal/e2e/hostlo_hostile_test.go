@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/hostapi/segment"
-	"unnest/internal/hostd/status"
+	"unnest.io/unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/hostd/status"
 )
 
 // broadcastLimit is the number of broadcast frames per second that a fraction may send. An

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/check/localhost"
-	"unnest/internal/testbed/fleet"
+	"unnest.io/unnest/internal/check/localhost"
+	"unnest.io/unnest/internal/testbed/fleet"
 )
 
 // largeCases are the cases of load. UNNEST_LOCALHOST_CASES selects others.

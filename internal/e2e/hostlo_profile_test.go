@@ -22,10 +22,10 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/measure/stats"
-	"unnest/internal/testbed/fleet"
-	"unnest/internal/testbed/guest"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/testbed/fleet"
+	"unnest.io/unnest/internal/testbed/guest"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // profileReport is the page of the profile. The values of all rounds go into a CSV file of the

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/testbed/fleet"
+	"unnest.io/unnest/internal/testbed/fleet"
 )
 
 // hostloRounds returns the number of rounds of TestHostloRounds: 10, which take half a minute in

@@ -15,11 +15,11 @@ import (
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
-	"unnest/internal/check"
-	"unnest/internal/check/localhost"
-	"unnest/internal/hostapi/segment"
-	"unnest/internal/hostd/status"
-	"unnest/internal/testbed/fleet"
+	"unnest.io/unnest/internal/check"
+	"unnest.io/unnest/internal/check/localhost"
+	"unnest.io/unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/hostd/status"
+	"unnest.io/unnest/internal/testbed/fleet"
 )
 
 // hostloGuests returns the number of guests over which the pod is split: 2, or

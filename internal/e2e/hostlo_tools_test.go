@@ -4,7 +4,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/testbed/image"
 )
 
 // toolPackages are the Debian packages of the servers and clients that the localhost cases

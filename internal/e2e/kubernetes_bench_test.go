@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/rundir"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/rundir"
 )
 
 // shortCluster has few and short executions: 12 in a repetition.

@@ -12,9 +12,9 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/testbed/cluster"
-	"unnest/internal/testbed/fleet"
-	"unnest/internal/testbed/lab"
+	"unnest.io/unnest/internal/testbed/cluster"
+	"unnest.io/unnest/internal/testbed/fleet"
+	"unnest.io/unnest/internal/testbed/lab"
 )
 
 const (

@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/testbed/cluster"
-	"unnest/internal/testbed/oci"
+	"unnest.io/unnest/internal/testbed/cluster"
+	"unnest.io/unnest/internal/testbed/oci"
 )
 
 // The images of upstream's tests, of Kubernetes 1.34, for which we have stand-ins.

@@ -5,8 +5,8 @@ package e2e
 import (
 	"strings"
 
-	"unnest/internal/hostd/status"
-	"unnest/internal/testbed/cluster"
+	"unnest.io/unnest/internal/hostd/status"
+	"unnest.io/unnest/internal/testbed/cluster"
 )
 
 // onNode runs a command on a node, which must succeed.

@@ -16,9 +16,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/testbed/cluster"
-	"unnest/internal/testbed/fleet"
-	"unnest/internal/testbed/oci"
+	"unnest.io/unnest/internal/testbed/cluster"
+	"unnest.io/unnest/internal/testbed/fleet"
+	"unnest.io/unnest/internal/testbed/oci"
 )
 
 const connectionsImage = "localhost/unnest/connections:1"

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/testbed/cluster"
+	"unnest.io/unnest/internal/testbed/cluster"
 )
 
 // With IPv4 and IPv6, and kube-proxy in its mode nftables, a pod with a NIC of its own has what

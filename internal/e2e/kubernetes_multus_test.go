@@ -15,9 +15,9 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/testbed/cluster"
-	"unnest/internal/testbed/fleet"
-	"unnest/internal/testbed/lab"
+	"unnest.io/unnest/internal/testbed/cluster"
+	"unnest.io/unnest/internal/testbed/fleet"
+	"unnest.io/unnest/internal/testbed/lab"
 )
 
 var multusProgram = flag.String("multus", "", "statically linked program multus (the thin plugin), which TestKubernetesMultus installs on the nodes")

@@ -17,11 +17,11 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/measure/cputime"
-	"unnest/internal/measure/machines/machine"
-	"unnest/internal/measure/stats"
-	"unnest/internal/testbed/cluster"
-	"unnest/internal/testbed/guest"
+	"unnest.io/unnest/internal/measure/cputime"
+	"unnest.io/unnest/internal/measure/machines/machine"
+	"unnest.io/unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/testbed/cluster"
+	"unnest.io/unnest/internal/testbed/guest"
 )
 
 var (

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/testbed/lab"
+	"unnest.io/unnest/internal/testbed/lab"
 )
 
 // service is a Service for pods with the labels, of all families of the cluster.

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/kube/splitpod"
-	"unnest/internal/testbed/cluster"
+	"unnest.io/unnest/internal/kube/splitpod"
+	"unnest.io/unnest/internal/testbed/cluster"
 )
 
 // A Deployment with the annotation has a pod on both nodes, whose containers reach each other on

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/kube/splitpod"
-	"unnest/internal/netdev/share"
-	"unnest/internal/testbed/cluster"
+	"unnest.io/unnest/internal/kube/splitpod"
+	"unnest.io/unnest/internal/netdev/share"
+	"unnest.io/unnest/internal/testbed/cluster"
 )
 
 // Containers of two fractions, and an init container, have one emptyDir. A pod of another namespace does not get at it,

@@ -20,10 +20,10 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/hostd/quota"
-	"unnest/internal/testbed/cluster"
-	"unnest/internal/testbed/fleet"
-	"unnest/internal/testbed/lab"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/testbed/cluster"
+	"unnest.io/unnest/internal/testbed/fleet"
+	"unnest.io/unnest/internal/testbed/lab"
 )
 
 // kubernetes is a cluster of two nodes, as `unnest cluster up` makes it.

@@ -15,10 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/hostd/quota"
-	"unnest/internal/measure/stats"
-	"unnest/internal/measure/workload"
-	"unnest/internal/testbed/fleet"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/testbed/fleet"
 )
 
 var (

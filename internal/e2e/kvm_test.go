@@ -15,11 +15,11 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"unnest/internal/testbed/fleet"
-	"unnest/internal/testbed/guest"
-	"unnest/internal/testbed/image"
-	"unnest/internal/testbed/lab"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/testbed/fleet"
+	"unnest.io/unnest/internal/testbed/guest"
+	"unnest.io/unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/testbed/lab"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // kvmHostPackages are the Debian packages that a host needs beyond those of a guest with a
@@ -117,7 +117,7 @@ func (n *nodes) exportTo(inner image.Image) string {
 	mustRun(n.t, "cp", inner.Kernel, inner.Compressed, inner.Initrd, cache)
 	for _, p := range []string{"e2e", "vmm/qemu", "hostd/daemon"} {
 		name := filepath.Base(p) + ".test"
-		mustRun(n.t, "mv", goBuild(n.t, name, "test", "-c", "-tags", "kvm", "unnest/internal/"+p), bin)
+		mustRun(n.t, "mv", goBuild(n.t, name, "test", "-c", "-tags", "kvm", "unnest.io/unnest/internal/"+p), bin)
 	}
 	return export
 }

@@ -12,15 +12,15 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
-	"unnest/internal/hostapi/identity"
-	"unnest/internal/hostapi/medium"
-	"unnest/internal/hostd/quota"
-	"unnest/internal/netdev/tap"
-	"unnest/internal/testbed/fleet"
-	"unnest/internal/testbed/guest"
-	"unnest/internal/testbed/lab"
-	"unnest/internal/testbed/place"
-	"unnest/internal/vmm/libvirt/libvirttest"
+	"unnest.io/unnest/internal/hostapi/identity"
+	"unnest.io/unnest/internal/hostapi/medium"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/netdev/tap"
+	"unnest.io/unnest/internal/testbed/fleet"
+	"unnest.io/unnest/internal/testbed/guest"
+	"unnest.io/unnest/internal/testbed/lab"
+	"unnest.io/unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/vmm/libvirt/libvirttest"
 )
 
 // A domain of a real libvirtd is a guest. It gets its credentials and its pods' NICs through

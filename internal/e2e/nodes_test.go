@@ -20,12 +20,12 @@ import (
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
-	"unnest/internal/measure/machines/guestimage"
-	"unnest/internal/testbed/fleet"
-	"unnest/internal/testbed/guest"
-	"unnest/internal/testbed/image"
-	"unnest/internal/testbed/lab"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/measure/machines/guestimage"
+	"unnest.io/unnest/internal/testbed/fleet"
+	"unnest.io/unnest/internal/testbed/guest"
+	"unnest.io/unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/testbed/lab"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // nodes are guests in a lab with a host daemon, for tests that need more control over them

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/measure/rundir"
+	"unnest.io/unnest/internal/measure/rundir"
 )
 
 // On a busy machine a run waits before it begins, and a run that does not wait says first that

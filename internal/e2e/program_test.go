@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/testbed/lab"
+	"unnest.io/unnest/internal/testbed/lab"
 )
 
 // unnestBinary returns the path of bin/unnest, as `make build` leaves it, next to the other

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"unnest/internal/vmm/qmp"
+	"unnest.io/unnest/internal/vmm/qmp"
 )
 
 func (m *node) bootID() (string, error) { return m.try("cat /proc/sys/kernel/random/boot_id", "") }

@@ -16,8 +16,8 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/testbed/fleet"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/testbed/fleet"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 var (

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/testbed/fleet"
-	"unnest/internal/testbed/guest"
-	"unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/testbed/fleet"
+	"unnest.io/unnest/internal/testbed/guest"
+	"unnest.io/unnest/internal/testbed/image"
 )
 
 func (n *nodes) snapshots() *guest.Snapshots {

@@ -20,8 +20,8 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/testbed/fleet"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/testbed/fleet"
 )
 
 // daemonAddress is the address of the daemon in a lab.

@@ -8,7 +8,7 @@ import (
 	"io"
 	"strings"
 
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // shell runs one script after the other in a guest. A session for each script would be most of

@@ -14,11 +14,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/rundir"
-	"unnest/internal/measure/suite"
-	"unnest/internal/testbed/image"
-	"unnest/internal/testbed/lab"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/rundir"
+	"unnest.io/unnest/internal/measure/suite"
+	"unnest.io/unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/testbed/lab"
 )
 
 // The cases of these tests need one Debian package, so that the experiments share an image.

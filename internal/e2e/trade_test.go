@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/rundir"
-	"unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/rundir"
+	"unnest.io/unnest/internal/testbed/image"
 )
 
 // tradeOnce measures each configuration once.

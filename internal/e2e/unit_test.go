@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/testbed/fleet"
-	"unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/testbed/fleet"
+	"unnest.io/unnest/internal/testbed/image"
 )
 
 // hostScript installs the daemon with its unit, and makes systemd the first process of the
@@ -75,7 +75,7 @@ func bootHost(t *testing.T) *node {
 	var err error
 	n.image, err = (&image.Builder{Cache: image.CacheDir()}).Build(t.Context(), image.HypervisorRecipe())
 	n.check(err)
-	tests := goBuild(t, "daemon.test", "test", "-trimpath", "-c", "unnest/internal/hostd/daemon")
+	tests := goBuild(t, "daemon.test", "test", "-trimpath", "-c", "unnest.io/unnest/internal/hostd/daemon")
 	shared := filepath.Dir(tests)
 	for _, path := range []string{
 		filepath.Join(n.binaries, "unnest"), "../../deploy/hostd.yaml",

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/testbed/fleet"
-	"unnest/internal/testbed/lab"
-	"unnest/internal/testbed/oci"
+	"unnest.io/unnest/internal/testbed/fleet"
+	"unnest.io/unnest/internal/testbed/lab"
+	"unnest.io/unnest/internal/testbed/oci"
 )
 
 // Two guests have one container each, with its own NIC. The containers reach each other over

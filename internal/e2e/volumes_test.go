@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/netdev/share"
-	"unnest/internal/testbed/fleet"
+	"unnest.io/unnest/internal/netdev/share"
+	"unnest.io/unnest/internal/testbed/fleet"
 )
 
 // podKey is the key of the shares, which all guests of the pod know.

@@ -13,14 +13,14 @@ import (
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/knownhosts"
 
-	"unnest/internal/measure/collocation"
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/rundir"
-	"unnest/internal/testbed/fleet"
-	"unnest/internal/testbed/guest"
-	"unnest/internal/testbed/image"
-	"unnest/internal/testbed/place"
-	"unnest/internal/testbed/xen"
+	"unnest.io/unnest/internal/measure/collocation"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/rundir"
+	"unnest.io/unnest/internal/testbed/fleet"
+	"unnest.io/unnest/internal/testbed/guest"
+	"unnest.io/unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/testbed/xen"
 )
 
 // The cases of the studies in which clients of this host load domains.

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/stats"
-	"unnest/internal/report/comparison"
-	"unnest/internal/report/provenance"
-	"unnest/internal/report/render"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/report/comparison"
+	"unnest.io/unnest/internal/report/provenance"
+	"unnest.io/unnest/internal/report/render"
 )
 
 // severalRuns are runs whose boots multiply NAT's latencies by the factors.

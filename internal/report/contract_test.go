@@ -10,19 +10,19 @@ import (
 
 	"golang.org/x/perf/benchfmt"
 
-	"unnest/docs/schemas"
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/score"
-	"unnest/internal/measure/stats"
-	"unnest/internal/report/advice"
-	"unnest/internal/report/claims"
-	"unnest/internal/report/comparison"
-	"unnest/internal/report/document"
-	"unnest/internal/report/means"
-	"unnest/internal/report/plans"
-	"unnest/internal/report/provenance"
-	"unnest/internal/report/render"
-	"unnest/internal/report/scores"
+	"unnest.io/unnest/docs/schemas"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/score"
+	"unnest.io/unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/report/advice"
+	"unnest.io/unnest/internal/report/claims"
+	"unnest.io/unnest/internal/report/comparison"
+	"unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/means"
+	"unnest.io/unnest/internal/report/plans"
+	"unnest.io/unnest/internal/report/provenance"
+	"unnest.io/unnest/internal/report/render"
+	"unnest.io/unnest/internal/report/scores"
 )
 
 // contract is what programs rely on in one kind of document. Keys and columns may be added

@@ -9,12 +9,12 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/rundir"
-	"unnest/internal/measure/stats"
-	"unnest/internal/report/estimate"
-	"unnest/internal/report/papers"
-	"unnest/internal/report/runs"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/rundir"
+	"unnest.io/unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/report/estimate"
+	"unnest.io/unnest/internal/report/papers"
+	"unnest.io/unnest/internal/report/runs"
 )
 
 // TestQuickstartDecides repeats published runs with blocks drawn from their own. At least 9

@@ -7,15 +7,15 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/measure/collocation"
-	"unnest/internal/measure/result"
-	"unnest/internal/report/advice"
-	"unnest/internal/report/document"
-	"unnest/internal/report/papers"
-	"unnest/internal/report/provenance"
-	"unnest/internal/report/render"
-	"unnest/internal/report/render/html"
-	"unnest/internal/report/runs"
+	"unnest.io/unnest/internal/measure/collocation"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/report/advice"
+	"unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/papers"
+	"unnest.io/unnest/internal/report/provenance"
+	"unnest.io/unnest/internal/report/render"
+	"unnest.io/unnest/internal/report/render/html"
+	"unnest.io/unnest/internal/report/runs"
 )
 
 // A run that has only a part of the full load does not say that it has the full load.

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/report/document"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/report/document"
 )
 
 // A doubt stands in the row that it is about, on a page and on a terminal.

@@ -14,15 +14,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/report/comparison"
-	"unnest/internal/report/document"
-	"unnest/internal/report/provenance"
-	"unnest/internal/report/record"
-	"unnest/internal/report/render"
-	"unnest/internal/report/render/html"
-	"unnest/internal/report/render/text"
-	"unnest/internal/report/runs"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/report/comparison"
+	"unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/provenance"
+	"unnest.io/unnest/internal/report/record"
+	"unnest.io/unnest/internal/report/render"
+	"unnest.io/unnest/internal/report/render/html"
+	"unnest.io/unnest/internal/report/render/text"
+	"unnest.io/unnest/internal/report/runs"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")

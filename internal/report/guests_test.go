@@ -5,10 +5,10 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/report/document"
-	"unnest/internal/report/provenance"
-	"unnest/internal/report/runs"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/provenance"
+	"unnest.io/unnest/internal/report/runs"
 )
 
 func TestSettingOfARunThatWentOn(t *testing.T) {

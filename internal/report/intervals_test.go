@@ -5,10 +5,10 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/report/document"
-	"unnest/internal/report/papers"
-	"unnest/internal/report/runs"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/papers"
+	"unnest.io/unnest/internal/report/runs"
 )
 
 // tradeRun is a synthetic run of the application stack in three configurations of Table 1 of

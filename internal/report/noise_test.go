@@ -8,14 +8,14 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/measure/noise"
-	"unnest/internal/measure/result"
-	"unnest/internal/report/advice"
-	"unnest/internal/report/comparison"
-	"unnest/internal/report/document"
-	"unnest/internal/report/provenance"
-	"unnest/internal/report/render"
-	"unnest/internal/report/runs"
+	"unnest.io/unnest/internal/measure/noise"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/report/advice"
+	"unnest.io/unnest/internal/report/comparison"
+	"unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/provenance"
+	"unnest.io/unnest/internal/report/render"
+	"unnest.io/unnest/internal/report/runs"
 )
 
 // noisy returns a synthetic run in which every n-th execution was disturbed. Others were not.

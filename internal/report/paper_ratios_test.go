@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/report/papers"
-	"unnest/internal/report/runs"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/report/papers"
+	"unnest.io/unnest/internal/report/runs"
 )
 
 // pods is a synthetic run of a pod's two containers at two sizes: Hostlo takes twice

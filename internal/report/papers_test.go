@@ -3,12 +3,12 @@ package report_test
 import (
 	"testing"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/suite"
-	"unnest/internal/report/document"
-	"unnest/internal/report/papers"
-	"unnest/internal/report/provenance"
-	"unnest/internal/report/runs"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/suite"
+	"unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/papers"
+	"unnest.io/unnest/internal/report/provenance"
+	"unnest.io/unnest/internal/report/runs"
 )
 
 // buildPapers builds a report with all printed figures.

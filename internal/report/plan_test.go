@@ -10,10 +10,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"unnest/internal/plan/summary"
-	"unnest/internal/report/document"
-	"unnest/internal/report/plans"
-	"unnest/internal/report/render"
+	"unnest.io/unnest/internal/plan/summary"
+	"unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/plans"
+	"unnest.io/unnest/internal/report/render"
 )
 
 // dollars are whole thousandths of a dollar.

@@ -8,15 +8,15 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/measure/noise"
-	"unnest/internal/measure/rundir"
-	"unnest/internal/report/advice"
-	"unnest/internal/report/claims"
-	"unnest/internal/report/papers"
-	"unnest/internal/report/provenance"
-	"unnest/internal/report/render"
-	"unnest/internal/report/render/text"
-	"unnest/internal/report/runs"
+	"unnest.io/unnest/internal/measure/noise"
+	"unnest.io/unnest/internal/measure/rundir"
+	"unnest.io/unnest/internal/report/advice"
+	"unnest.io/unnest/internal/report/claims"
+	"unnest.io/unnest/internal/report/papers"
+	"unnest.io/unnest/internal/report/provenance"
+	"unnest.io/unnest/internal/report/render"
+	"unnest.io/unnest/internal/report/render/text"
+	"unnest.io/unnest/internal/report/runs"
 )
 
 // TestReadme compares the paths of packets in the README with those in the report of the quickstart that is

@@ -13,12 +13,12 @@ import (
 	xhtml "golang.org/x/net/html"
 	"golang.org/x/perf/benchfmt"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/report/document"
-	"unnest/internal/report/render"
-	"unnest/internal/report/render/html"
-	"unnest/internal/report/render/text"
-	"unnest/internal/report/runs"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/render"
+	"unnest.io/unnest/internal/report/render/html"
+	"unnest.io/unnest/internal/report/render/text"
+	"unnest.io/unnest/internal/report/runs"
 )
 
 // hostile is the synthetic run with names that try to be markup, with line

@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/report/naming"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/report/naming"
 )
 
 // started is when the synthetic run began.

@@ -7,14 +7,14 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"unnest/internal/measure/rundir"
-	"unnest/internal/report/advice"
-	"unnest/internal/report/comparison"
-	"unnest/internal/report/document"
-	"unnest/internal/report/papers"
-	"unnest/internal/report/provenance"
-	"unnest/internal/report/render/text"
-	"unnest/internal/report/runs"
+	"unnest.io/unnest/internal/measure/rundir"
+	"unnest.io/unnest/internal/report/advice"
+	"unnest.io/unnest/internal/report/comparison"
+	"unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/papers"
+	"unnest.io/unnest/internal/report/provenance"
+	"unnest.io/unnest/internal/report/render/text"
+	"unnest.io/unnest/internal/report/runs"
 )
 
 // TestTextFitsTerminal prints every published run, a comparison of two and the advice from it for

@@ -8,7 +8,7 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
-	"unnest/internal/yamldoc"
+	"unnest.io/unnest/internal/yamldoc"
 )
 
 // zoo is a file with every kind of value.

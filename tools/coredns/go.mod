@@ -1,6 +1,6 @@
 // The DNS server of a Kubernetes cluster, which `make kubernetes` builds. Its own module keeps its
 // dependencies out of ours and of Kubernetes'.
-module unnest/tools/coredns
+module unnest.io/unnest/tools/coredns
 
 go 1.26.8
 

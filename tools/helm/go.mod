@@ -1,6 +1,6 @@
 // helm, which installs the chart in the tests on a cluster. It has its own module, which keeps
 // its dependencies out of ours.
-module unnest/tools/helm
+module unnest.io/unnest/tools/helm
 
 go 1.26.8
 

@@ -1,4 +1,4 @@
-module unnest/tools/karpenter
+module unnest.io/unnest/tools/karpenter
 
 go 1.26.8
 

@@ -1,6 +1,6 @@
 // The programs of a Kubernetes cluster, which `make kubernetes` builds. They have their own
 // module, which keeps their dependencies out of ours.
-module unnest/tools/kubernetes
+module unnest.io/unnest/tools/kubernetes
 
 go 1.26.8
 

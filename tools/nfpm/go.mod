@@ -1,6 +1,6 @@
 // nfpm, which makes the packages of a release. It has its own module, which keeps its dependencies
 // out of ours. Newer versions import modules that the module proxy does not serve.
-module unnest/tools/nfpm
+module unnest.io/unnest/tools/nfpm
 
 go 1.26.8
 

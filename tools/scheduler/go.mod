@@ -1,4 +1,4 @@
-module unnest/tools/scheduler
+module unnest.io/unnest/tools/scheduler
 
 go 1.26.8
 

@@ -5,7 +5,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"unnest/internal/check"
+	"unnest.io/unnest/internal/check"
 )
 
 // addCases check that ADD does what its result says.

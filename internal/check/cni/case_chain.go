@@ -14,7 +14,7 @@ import (
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/cni/pkg/types/create"
 
-	"unnest/internal/check"
+	"unnest.io/unnest/internal/check"
 )
 
 // chainCases check that the plugin works with other plugins and with another runtime.

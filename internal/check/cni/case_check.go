@@ -8,7 +8,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 
-	"unnest/internal/check"
+	"unnest.io/unnest/internal/check"
 )
 
 // checkCases check that CHECK reports what is missing.

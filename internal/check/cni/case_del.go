@@ -3,7 +3,7 @@ package cni
 import (
 	"github.com/containernetworking/cni/libcni"
 
-	"unnest/internal/check"
+	"unnest.io/unnest/internal/check"
 )
 
 // delCases check that DEL removes everything, whatever state it finds.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 
-	"unnest/internal/check"
+	"unnest.io/unnest/internal/check"
 )
 
 // failureCases check how a plugin refuses what it cannot do.

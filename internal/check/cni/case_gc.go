@@ -6,7 +6,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
-	"unnest/internal/check"
+	"unnest.io/unnest/internal/check"
 )
 
 // statusCases check that STATUS is correct.

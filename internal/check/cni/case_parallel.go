@@ -9,7 +9,7 @@ import (
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
-	"unnest/internal/check"
+	"unnest.io/unnest/internal/check"
 )
 
 // parallelCases check that concurrent plugin calls do not disturb each other.

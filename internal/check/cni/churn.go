@@ -13,7 +13,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
-	"unnest/internal/check"
+	"unnest.io/unnest/internal/check"
 )
 
 // ChurnOptions configure Churn.

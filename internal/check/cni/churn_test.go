@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/check/cni"
+	"unnest.io/unnest/internal/check/cni"
 )
 
 // withMoreAddresses widens the address ranges of a network.

@@ -15,7 +15,7 @@ import (
 	"slices"
 	"time"
 
-	"unnest/internal/check"
+	"unnest.io/unnest/internal/check"
 )
 
 // Spec is the document whose sections the outcomes name.

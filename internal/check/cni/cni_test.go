@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/check/cni"
+	"unnest.io/unnest/internal/check/cni"
 )
 
 func privileged(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
-	"unnest/internal/check"
+	"unnest.io/unnest/internal/check"
 )
 
 // eth0 is the usual name of a pod's interface.

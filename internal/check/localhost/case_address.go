@@ -3,8 +3,8 @@ package localhost
 import (
 	"net"
 
-	"unnest/internal/check"
-	"unnest/internal/check/localhost/agent"
+	"unnest.io/unnest/internal/check"
+	"unnest.io/unnest/internal/check/localhost/agent"
 )
 
 // addressCases check the addresses of 127.0.0.0/8 other than 127.0.0.1.

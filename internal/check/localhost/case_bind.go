@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 
-	"unnest/internal/check"
-	"unnest/internal/check/localhost/agent"
+	"unnest.io/unnest/internal/check"
+	"unnest.io/unnest/internal/check/localhost/agent"
 )
 
 // bindCases check that a port that one fraction has bound is in use in all others. An

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"net"
 
-	"unnest/internal/check"
-	"unnest/internal/check/localhost/agent"
+	"unnest.io/unnest/internal/check"
+	"unnest.io/unnest/internal/check/localhost/agent"
 )
 
 // ownCases check the addresses that fractions have in addition to loopback's, which all

@@ -1,8 +1,8 @@
 package localhost
 
 import (
-	"unnest/internal/check"
-	"unnest/internal/check/localhost/agent"
+	"unnest.io/unnest/internal/check"
+	"unnest.io/unnest/internal/check/localhost/agent"
 )
 
 // transfer moves a stream between a client and a server of a kind.

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"unnest/internal/check"
-	"unnest/internal/check/localhost/agent"
+	"unnest.io/unnest/internal/check"
+	"unnest.io/unnest/internal/check/localhost/agent"
 )
 
 // deadPort has every fraction call an address without a server, first one fraction after

@@ -3,8 +3,8 @@ package localhost
 import (
 	"time"
 
-	"unnest/internal/check"
-	"unnest/internal/check/localhost/agent"
+	"unnest.io/unnest/internal/check"
+	"unnest.io/unnest/internal/check/localhost/agent"
 )
 
 func tcpChurn(t *trial) {

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 
-	"unnest/internal/check"
-	"unnest/internal/check/localhost/agent"
+	"unnest.io/unnest/internal/check"
+	"unnest.io/unnest/internal/check/localhost/agent"
 )
 
 // tcpOutgoing holds many connections of all fractions to one server. Some of their clients

@@ -6,8 +6,8 @@ import (
 	"net"
 	"strings"
 
-	"unnest/internal/check"
-	"unnest/internal/check/localhost/agent"
+	"unnest.io/unnest/internal/check"
+	"unnest.io/unnest/internal/check/localhost/agent"
 )
 
 // programCases run real tools: a server in one fraction, clients in all. A case is skipped

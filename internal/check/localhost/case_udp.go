@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"unnest/internal/check"
-	"unnest/internal/check/localhost/agent"
+	"unnest.io/unnest/internal/check"
+	"unnest.io/unnest/internal/check/localhost/agent"
 )
 
 // udpCases check UDP between fractions.

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"unnest/internal/check"
-	"unnest/internal/check/localhost/agent"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/check"
+	"unnest.io/unnest/internal/check/localhost/agent"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 const (

@@ -14,8 +14,8 @@ import (
 	"regexp"
 	"time"
 
-	"unnest/internal/check"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/check"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // Fraction is a place and the command that starts an agent (see package agent) there.

@@ -21,10 +21,10 @@ import (
 	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/check/localhost"
-	"unnest/internal/check/localhost/agent"
-	"unnest/internal/cni/cnitest"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/check/localhost"
+	"unnest.io/unnest/internal/check/localhost/agent"
+	"unnest.io/unnest/internal/cni/cnitest"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // Fractions in one network namespace are one loopback, so that no case may fail. This

@@ -10,11 +10,11 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 
-	"unnest/internal/check"
-	"unnest/internal/check/localhost"
-	"unnest/internal/check/localhost/agenttest"
-	"unnest/internal/netdev/thread"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/check"
+	"unnest.io/unnest/internal/check/localhost"
+	"unnest.io/unnest/internal/check/localhost/agenttest"
+	"unnest.io/unnest/internal/netdev/thread"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 func TestMain(m *testing.M) { os.Exit(agenttest.Main(m)) }

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"unnest/internal/check"
-	"unnest/internal/check/localhost/agent"
+	"unnest.io/unnest/internal/check"
+	"unnest.io/unnest/internal/check/localhost/agent"
 )
 
 // ports gives every server of a run a new port.

@@ -6,10 +6,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"unnest/internal/cli/document"
-	"unnest/internal/cli/terminal"
-	"unnest/internal/cli/usage"
-	"unnest/internal/report/advice"
+	"unnest.io/unnest/internal/cli/document"
+	"unnest.io/unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/report/advice"
 )
 
 // Options are the arguments and flags of the command.

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/stats"
 )
 
 // aa prints how often a test finds a difference between two equal configurations named

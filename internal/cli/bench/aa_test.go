@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/result"
 )
 
 // aaRun is a run of two configurations with the names and options, n blocks of two

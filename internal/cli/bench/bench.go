@@ -8,12 +8,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"unnest/experiments"
-	"unnest/internal/cli/document"
-	"unnest/internal/cli/terminal"
-	"unnest/internal/cli/usage"
-	"unnest/internal/measure/stack"
-	"unnest/internal/measure/suite"
+	"unnest.io/unnest/experiments"
+	"unnest.io/unnest/internal/cli/document"
+	"unnest.io/unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/suite"
 )
 
 // Options are the options of the command line.

@@ -12,16 +12,16 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"unnest/experiments"
-	"unnest/internal/cli/document"
-	"unnest/internal/cli/terminal"
-	"unnest/internal/cli/usage"
-	"unnest/internal/cli/version"
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/pods"
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/rundir"
-	"unnest/internal/measure/workload"
+	"unnest.io/unnest/experiments"
+	"unnest.io/unnest/internal/cli/document"
+	"unnest.io/unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/cli/version"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/pods"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/rundir"
+	"unnest.io/unnest/internal/measure/workload"
 )
 
 // clusterOptions are the options of "unnest bench cluster".

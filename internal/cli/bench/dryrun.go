@@ -12,10 +12,10 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"unnest/internal/cli/document"
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/rundir"
-	"unnest/internal/testbed/guest"
+	"unnest.io/unnest/internal/cli/document"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/rundir"
+	"unnest.io/unnest/internal/testbed/guest"
 )
 
 // dryRun prints the executions of the first block and the expected duration of the run.

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/rundir"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/rundir"
 )
 
 // dry runs the command in a new directory that prepare fills.

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/experiments"
-	"unnest/internal/measure/experiment"
+	"unnest.io/unnest/experiments"
+	"unnest.io/unnest/internal/measure/experiment"
 )
 
 // list prints the names and titles of the built-in studies.

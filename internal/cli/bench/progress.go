@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/experiment"
 )
 
 // quiet is the least time between two lines of a log while executions succeed.

@@ -7,10 +7,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/noise"
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/noise"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/stack"
 )
 
 func execution(configuration, group string, size int) experiment.Execution {

@@ -6,9 +6,9 @@ import (
 	"os"
 	"time"
 
-	"unnest/internal/cli/terminal"
-	"unnest/internal/measure/noise"
-	"unnest/internal/measure/noise/procfs"
+	"unnest.io/unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/measure/noise"
+	"unnest.io/unnest/internal/measure/noise/procfs"
 )
 
 // Times of the look at the machine before a run.

@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"unnest/internal/cli/terminal"
-	"unnest/internal/measure/noise"
+	"unnest.io/unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/measure/noise"
 )
 
 func TestAwaitQuiet(t *testing.T) {

@@ -7,11 +7,11 @@ import (
 	"path/filepath"
 	"strings"
 
-	"unnest/internal/cli/document"
-	"unnest/internal/measure/experiment"
-	page "unnest/internal/report/document"
-	"unnest/internal/report/render/html"
-	"unnest/internal/report/render/text"
+	"unnest.io/unnest/internal/cli/document"
+	"unnest.io/unnest/internal/measure/experiment"
+	page "unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/render/html"
+	"unnest.io/unnest/internal/report/render/text"
 )
 
 const reportFile = "report.html"

@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/cli/terminal"
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/rundir"
+	"unnest.io/unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/rundir"
 )
 
 // content returns the contents of the files in dir; directories have "/".

@@ -13,12 +13,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"unnest/experiments"
-	"unnest/internal/cli/usage"
-	"unnest/internal/measure/bench"
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/suite"
+	"unnest.io/unnest/experiments"
+	"unnest.io/unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/measure/bench"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/suite"
 )
 
 // load reads an experiment: a file if name has a slash or a file extension, else a

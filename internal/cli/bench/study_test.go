@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"unnest/experiments"
-	"unnest/internal/measure/bench"
-	"unnest/internal/measure/rundir"
+	"unnest.io/unnest/experiments"
+	"unnest.io/unnest/internal/measure/bench"
+	"unnest.io/unnest/internal/measure/rundir"
 )
 
 const small = `name: small

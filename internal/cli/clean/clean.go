@@ -12,11 +12,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"unnest/internal/cli/terminal"
-	"unnest/internal/cli/usage"
-	"unnest/internal/measure/machines/thishost"
-	"unnest/internal/testbed/image"
-	"unnest/internal/testbed/lab"
+	"unnest.io/unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/measure/machines/thishost"
+	"unnest.io/unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/testbed/lab"
 )
 
 // Options are what the command line asks for.

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/cli/terminal"
-	"unnest/internal/cli/usage"
-	"unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/testbed/image"
 )
 
 // execute runs "unnest clean" with args and returns what it prints.

@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"unnest/internal/cli/terminal"
-	"unnest/internal/cli/usage"
-	"unnest/internal/testbed/cluster"
+	"unnest.io/unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/testbed/cluster"
 )
 
 // NewCmd returns the command with its subcommands.

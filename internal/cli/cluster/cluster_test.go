@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/cli/terminal"
 )
 
 // execute runs "unnest cluster" with args and returns its output.

@@ -9,13 +9,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"unnest/internal/cli/terminal"
-	"unnest/internal/cli/usage"
-	"unnest/internal/measure/machines/guestimage"
-	"unnest/internal/testbed/cluster"
-	"unnest/internal/testbed/doctor"
-	"unnest/internal/testbed/guest"
-	"unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/measure/machines/guestimage"
+	"unnest.io/unnest/internal/testbed/cluster"
+	"unnest.io/unnest/internal/testbed/doctor"
+	"unnest.io/unnest/internal/testbed/guest"
+	"unnest.io/unnest/internal/testbed/image"
 )
 
 // maxNodes is the largest number of nodes: each takes a gigabyte of memory and more.

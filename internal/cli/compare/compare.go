@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"unnest/internal/cli/document"
-	"unnest/internal/cli/terminal"
-	"unnest/internal/cli/usage"
-	"unnest/internal/report/comparison"
+	"unnest.io/unnest/internal/cli/document"
+	"unnest.io/unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/report/comparison"
 )
 
 // Options are the arguments and flags of the command.

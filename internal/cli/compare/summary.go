@@ -7,9 +7,9 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/cli/usage"
-	"unnest/internal/measure/stats"
-	"unnest/internal/report/means"
+	"unnest.io/unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/report/means"
 )
 
 // compareSummaries compares the means in opts.A and opts.B.

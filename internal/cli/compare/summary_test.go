@@ -12,8 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"unnest/internal/cli/terminal"
-	"unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/cli/usage"
 )
 
 // FitzGerald 2014, §3.1, note 4: S390x CPU throughput, L0 against L1.

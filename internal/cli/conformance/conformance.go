@@ -16,8 +16,8 @@ import (
 	"regexp"
 	"strings"
 
-	"unnest/internal/check/cni"
-	"unnest/internal/cli/console"
+	"unnest.io/unnest/internal/check/cni"
+	"unnest.io/unnest/internal/cli/console"
 )
 
 const usage = `Check CNI plugins against the specification, or under load.

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/docs/schemas"
-	"unnest/internal/check/cni"
-	"unnest/internal/cli/conformance"
+	"unnest.io/unnest/docs/schemas"
+	"unnest.io/unnest/internal/check/cni"
+	"unnest.io/unnest/internal/cli/conformance"
 )
 
 var update = flag.Bool("update", false, "rewrite the schema of the JSON")

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"time"
 
-	"unnest/internal/check"
-	"unnest/internal/check/cni"
-	"unnest/internal/cli/console"
+	"unnest.io/unnest/internal/check"
+	"unnest.io/unnest/internal/check/cni"
+	"unnest.io/unnest/internal/cli/console"
 )
 
 // Line is an outcome as JSON.

@@ -15,7 +15,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/cli/terminal"
 )
 
 // The exit codes.

@@ -10,10 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"unnest/internal/cli/terminal"
-	"unnest/internal/cli/usage"
-	"unnest/internal/testbed/doctor"
-	"unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/testbed/doctor"
+	"unnest.io/unnest/internal/testbed/image"
 )
 
 // Options are what the command line asks for.

@@ -12,11 +12,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"unnest/docs/schemas"
-	"unnest/internal/cli/terminal"
-	"unnest/internal/netdev/share"
-	"unnest/internal/testbed/doctor"
-	"unnest/internal/testbed/guest"
+	"unnest.io/unnest/docs/schemas"
+	"unnest.io/unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/netdev/share"
+	"unnest.io/unnest/internal/testbed/doctor"
+	"unnest.io/unnest/internal/testbed/guest"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")

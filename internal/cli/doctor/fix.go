@@ -8,8 +8,8 @@ import (
 	"strings"
 	"syscall"
 
-	"unnest/internal/cli/terminal"
-	"unnest/internal/testbed/doctor"
+	"unnest.io/unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/testbed/doctor"
 )
 
 // fix prints the command that installs the packages that checks miss or, with --yes, runs it

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/cli/terminal"
-	"unnest/internal/testbed/doctor"
+	"unnest.io/unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/testbed/doctor"
 )
 
 func TestFix(t *testing.T) {

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"unnest/internal/cli/terminal"
-	"unnest/internal/measure/noise"
-	"unnest/internal/measure/noise/procfs"
-	"unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/measure/noise"
+	"unnest.io/unnest/internal/measure/noise/procfs"
+	"unnest.io/unnest/internal/measure/stats"
 )
 
 // noiseReport is what the machine does to measurements.

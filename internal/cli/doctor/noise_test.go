@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/cli/terminal"
-	"unnest/internal/measure/noise"
-	"unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/measure/noise"
+	"unnest.io/unnest/internal/measure/stats"
 )
 
 func TestNoiseReport(t *testing.T) {

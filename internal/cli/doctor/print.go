@@ -6,8 +6,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"unnest/internal/cli/terminal"
-	"unnest/internal/testbed/doctor"
+	"unnest.io/unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/testbed/doctor"
 )
 
 func printJSON(streams terminal.Streams, checks []doctor.Check) error {

@@ -6,7 +6,7 @@ import (
 	"net"
 	"time"
 
-	"unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/measure/stats"
 )
 
 // workTime is about what one piece of work takes.

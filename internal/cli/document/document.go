@@ -11,12 +11,12 @@ import (
 	"io/fs"
 	"os"
 
-	"unnest/internal/measure/noise"
-	"unnest/internal/measure/rundir"
-	"unnest/internal/report/document"
-	"unnest/internal/report/papers"
-	"unnest/internal/report/provenance"
-	"unnest/internal/report/runs"
+	"unnest.io/unnest/internal/measure/noise"
+	"unnest.io/unnest/internal/measure/rundir"
+	"unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/papers"
+	"unnest.io/unnest/internal/report/provenance"
+	"unnest.io/unnest/internal/report/runs"
 )
 
 // Load reads the run directory dir, also of a run that is still being written. The notes

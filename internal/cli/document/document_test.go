@@ -12,12 +12,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"unnest/internal/cli/terminal"
-	"unnest/internal/cli/usage"
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/rundir"
-	"unnest/internal/report/render"
-	"unnest/internal/report/runs"
+	"unnest.io/unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/rundir"
+	"unnest.io/unnest/internal/report/render"
+	"unnest.io/unnest/internal/report/runs"
 )
 
 func TestLoadTellsWhatJournalLacks(t *testing.T) {

@@ -11,11 +11,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"unnest/internal/cli/terminal"
-	"unnest/internal/cli/usage"
-	"unnest/internal/report/document"
-	"unnest/internal/report/render"
-	"unnest/internal/report/render/text"
+	"unnest.io/unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/render"
+	"unnest.io/unnest/internal/report/render/text"
 )
 
 // Output says how a document is printed and where to.

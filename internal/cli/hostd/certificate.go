@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"unnest/internal/cli/usage"
-	"unnest/internal/hostd/credentials"
-	"unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/hostd/credentials"
+	"unnest.io/unnest/internal/hostd/record"
 )
 
 func newEnrollCmd(opts *Options) *cobra.Command {

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/cli/terminal"
-	"unnest/internal/hostd/status"
+	"unnest.io/unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/hostd/status"
 )
 
 const longID = "default-6f9d1f0b2a3c4d5e6f708192a3b4c5d6e7f8091a2b3c4d5e6f708192a3b4c5d6"

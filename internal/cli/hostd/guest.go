@@ -14,14 +14,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"unnest/internal/cli/usage"
-	"unnest/internal/hostd/bundle"
-	"unnest/internal/hostd/configfile"
-	"unnest/internal/hostd/credentials"
-	"unnest/internal/hostd/quota"
-	"unnest/internal/hostd/record"
-	"unnest/internal/hostd/status"
-	"unnest/internal/vmm"
+	"unnest.io/unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/hostd/bundle"
+	"unnest.io/unnest/internal/hostd/configfile"
+	"unnest.io/unnest/internal/hostd/credentials"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/hostd/status"
+	"unnest.io/unnest/internal/vmm"
 )
 
 // takeOverTime bounds the wait for a running daemon to follow a change.

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/cli/terminal"
-	"unnest/internal/hostd/record"
-	"unnest/internal/hostd/status"
+	"unnest.io/unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/hostd/status"
 )
 
 // host is a configuration with one guest, and a state directory.

@@ -15,14 +15,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"unnest/internal/cli/terminal"
-	"unnest/internal/cli/usage"
-	"unnest/internal/cli/version"
-	"unnest/internal/hostd/configfile"
-	"unnest/internal/hostd/daemon"
-	"unnest/internal/hostd/metrics"
-	"unnest/internal/hostd/quota"
-	"unnest/internal/netdev/share"
+	"unnest.io/unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/cli/version"
+	"unnest.io/unnest/internal/hostd/configfile"
+	"unnest.io/unnest/internal/hostd/daemon"
+	"unnest.io/unnest/internal/hostd/metrics"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/netdev/share"
 )
 
 // The default paths of the daemon's files.

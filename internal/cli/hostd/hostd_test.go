@@ -15,12 +15,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"unnest/docs/schemas"
-	"unnest/internal/cli/terminal"
-	"unnest/internal/cli/version"
-	"unnest/internal/hostapi/identity"
-	"unnest/internal/hostapi/segment"
-	"unnest/internal/hostd/status"
+	"unnest.io/unnest/docs/schemas"
+	"unnest.io/unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/cli/version"
+	"unnest.io/unnest/internal/hostapi/identity"
+	"unnest.io/unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/hostd/status"
 )
 
 var update = flag.Bool("update", false, "rewrite the schema of the JSON")

@@ -5,8 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"unnest/internal/cli/usage"
-	"unnest/internal/hostd/credentials"
+	"unnest.io/unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/hostd/credentials"
 )
 
 func newPolicyCmd(opts *Options) *cobra.Command {

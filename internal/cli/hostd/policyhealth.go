@@ -11,7 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 
-	"unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
 )
 
 // policyHealth is a daemon that takes policies. It remembers whether the last stream of policies has

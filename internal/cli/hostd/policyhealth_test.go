@@ -11,7 +11,7 @@ import (
 
 	"google.golang.org/grpc"
 
-	"unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
 )
 
 // policyDaemon opens streams that give answers, or fails.

@@ -11,10 +11,10 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"unnest/internal/cli/usage"
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostapi/identity"
-	"unnest/internal/kube/policyclient"
+	"unnest.io/unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/identity"
+	"unnest.io/unnest/internal/kube/policyclient"
 )
 
 type policyRunOptions struct {

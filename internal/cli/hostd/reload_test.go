@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/cli/terminal"
-	"unnest/internal/hostd/status"
+	"unnest.io/unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/hostd/status"
 )
 
 // text is a writer that can be read at the same time.

@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"unnest/internal/cli/usage"
-	"unnest/internal/hostd/status"
+	"unnest.io/unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/hostd/status"
 )
 
 func newStatusCmd(opts *Options) *cobra.Command {

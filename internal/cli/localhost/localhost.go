@@ -13,10 +13,10 @@ import (
 	"regexp"
 	"strings"
 
-	"unnest/internal/check/localhost"
-	"unnest/internal/check/localhost/agent"
-	"unnest/internal/cli/console"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/check/localhost"
+	"unnest.io/unnest/internal/check/localhost/agent"
+	"unnest.io/unnest/internal/cli/console"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 const usage = `Check whether the fractions of a pod share one localhost.

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/docs/schemas"
-	"unnest/internal/check/localhost"
-	cli "unnest/internal/cli/localhost"
+	"unnest.io/unnest/docs/schemas"
+	"unnest.io/unnest/internal/check/localhost"
+	cli "unnest.io/unnest/internal/cli/localhost"
 )
 
 var update = flag.Bool("update", false, "rewrite the schema of the JSON")

@@ -3,9 +3,9 @@ package localhost
 import (
 	"time"
 
-	"unnest/internal/check"
-	"unnest/internal/check/localhost"
-	"unnest/internal/cli/console"
+	"unnest.io/unnest/internal/check"
+	"unnest.io/unnest/internal/check/localhost"
+	"unnest.io/unnest/internal/cli/console"
 )
 
 // Line is an outcome as JSON.

@@ -12,11 +12,11 @@ import (
 	"strings"
 	"syscall"
 
-	"unnest/experiments"
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/rundir"
-	"unnest/internal/report/claims"
-	"unnest/internal/report/provenance"
+	"unnest.io/unnest/experiments"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/rundir"
+	"unnest.io/unnest/internal/report/claims"
+	"unnest.io/unnest/internal/report/provenance"
 )
 
 // study is an experiment that claims need.

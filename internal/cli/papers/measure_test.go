@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/cli/terminal"
 )
 
 // bench stands for unnest bench: it logs its arguments, writes the published run of levels, and fails for

@@ -10,13 +10,13 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"unnest/docs/results"
-	"unnest/internal/cli/document"
-	"unnest/internal/cli/terminal"
-	"unnest/internal/measure/noise"
-	"unnest/internal/measure/rundir"
-	"unnest/internal/report/claims"
-	"unnest/internal/report/provenance"
+	"unnest.io/unnest/docs/results"
+	"unnest.io/unnest/internal/cli/document"
+	"unnest.io/unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/measure/noise"
+	"unnest.io/unnest/internal/measure/rundir"
+	"unnest.io/unnest/internal/report/claims"
+	"unnest.io/unnest/internal/report/provenance"
 )
 
 // Options are the arguments and flags of the command.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"unnest/internal/cli/document"
-	"unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/cli/document"
+	"unnest.io/unnest/internal/cli/terminal"
 )
 
 func TestNewCmd(t *testing.T) {

@@ -15,10 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/cli/terminal"
-	"unnest/internal/plan/cluster"
-	"unnest/internal/plan/summary"
-	"unnest/internal/plan/synthetic"
+	"unnest.io/unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/summary"
+	"unnest.io/unnest/internal/plan/synthetic"
 )
 
 // programVariable makes the test program the command "plan".

@@ -7,10 +7,10 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/cli/usage"
-	"unnest/internal/plan/catalogue"
-	"unnest/internal/plan/cluster"
-	"unnest/internal/plan/pack"
+	"unnest.io/unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/plan/catalogue"
+	"unnest.io/unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/pack"
 )
 
 // takeOffer reads what is on sale.

@@ -1,9 +1,9 @@
 package plan
 
 import (
-	"unnest/internal/cli/document"
-	"unnest/internal/measure/latency"
-	"unnest/internal/plan/summary"
+	"unnest.io/unnest/internal/cli/document"
+	"unnest.io/unnest/internal/measure/latency"
+	"unnest.io/unnest/internal/plan/summary"
 )
 
 // read reads the ratio of latencies from the run directory.

@@ -10,10 +10,10 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/cli/usage"
-	"unnest/internal/plan/cluster"
-	"unnest/internal/plan/summary"
-	"unnest/internal/plan/trace"
+	"unnest.io/unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/summary"
+	"unnest.io/unnest/internal/plan/trace"
 )
 
 // Sources of links that are not a file.

@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"unnest/internal/plan/manifest"
+	"unnest.io/unnest/internal/plan/manifest"
 )
 
 // mayFill returns an error unless the directory is empty or does not exist.

@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"unnest/internal/cli/terminal"
-	"unnest/internal/cli/usage"
-	"unnest/internal/plan/summary"
-	"unnest/internal/report/plans"
+	"unnest.io/unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/plan/summary"
+	"unnest.io/unnest/internal/report/plans"
 )
 
 func newMergeCmd(streams terminal.Streams) *cobra.Command {

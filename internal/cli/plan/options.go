@@ -6,12 +6,12 @@ import (
 	"strings"
 	"time"
 
-	"unnest/internal/cli/usage"
-	"unnest/internal/plan/catalogue"
-	"unnest/internal/plan/costing"
-	"unnest/internal/plan/pack"
-	"unnest/internal/plan/summary"
-	"unnest/internal/plan/trace"
+	"unnest.io/unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/plan/catalogue"
+	"unnest.io/unnest/internal/plan/costing"
+	"unnest.io/unnest/internal/plan/pack"
+	"unnest.io/unnest/internal/plan/summary"
+	"unnest.io/unnest/internal/plan/trace"
 )
 
 // command is what the flags ask for.

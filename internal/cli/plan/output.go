@@ -5,11 +5,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"unnest/internal/cli/document"
-	"unnest/internal/cli/terminal"
-	"unnest/internal/cli/usage"
-	page "unnest/internal/report/document"
-	"unnest/internal/report/render"
+	"unnest.io/unnest/internal/cli/document"
+	"unnest.io/unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/cli/usage"
+	page "unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/render"
 )
 
 // Output says how a plan is printed and where to.

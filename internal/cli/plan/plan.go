@@ -10,13 +10,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"unnest/internal/cli/terminal"
-	"unnest/internal/cli/usage"
-	"unnest/internal/measure/latency"
-	"unnest/internal/plan/catalogue"
-	"unnest/internal/plan/kubernetes"
-	"unnest/internal/plan/trace"
-	"unnest/internal/plan/use"
+	"unnest.io/unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/measure/latency"
+	"unnest.io/unnest/internal/plan/catalogue"
+	"unnest.io/unnest/internal/plan/kubernetes"
+	"unnest.io/unnest/internal/plan/trace"
+	"unnest.io/unnest/internal/plan/use"
 )
 
 // Options are the flags of the command.

@@ -16,8 +16,8 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/google/go-cmp/cmp"
 
-	"unnest/internal/cli/terminal"
-	"unnest/internal/plan/summary"
+	"unnest.io/unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/plan/summary"
 )
 
 // pods is a small trace: ann saves by moving a container, dan only by buying small

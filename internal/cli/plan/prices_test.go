@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/plan/kubernetes"
+	"unnest.io/unnest/internal/plan/kubernetes"
 )
 
 // Prices are those of a column, or follow from vCPUs and memory. Plans name their catalogues.

@@ -12,14 +12,14 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/cli/usage"
-	"unnest/internal/plan/cluster"
-	"unnest/internal/plan/costing"
-	"unnest/internal/plan/fleet"
-	"unnest/internal/plan/kubernetes"
-	"unnest/internal/plan/summary"
-	"unnest/internal/plan/synthetic"
-	"unnest/internal/plan/trace"
+	"unnest.io/unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/costing"
+	"unnest.io/unnest/internal/plan/fleet"
+	"unnest.io/unnest/internal/plan/kubernetes"
+	"unnest.io/unnest/internal/plan/summary"
+	"unnest.io/unnest/internal/plan/synthetic"
+	"unnest.io/unnest/internal/plan/trace"
 )
 
 // Formats that have options of their own.

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/plan/cluster"
-	"unnest/internal/plan/summary"
-	"unnest/internal/plan/trace"
+	"unnest.io/unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/summary"
+	"unnest.io/unnest/internal/plan/trace"
 )
 
 func newReading(r trace.Report) summary.Reading {

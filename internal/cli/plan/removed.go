@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/cli/usage"
 )
 
 // inCatalogue says how a file for --catalogue gives what a flag gave.

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/plan/summary"
+	"unnest.io/unnest/internal/plan/summary"
 )
 
 // googleTrace writes task events in which ann's jobs 1 and 2 have a 2xlarge each, and

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/plan/summary"
+	"unnest.io/unnest/internal/plan/summary"
 )
 
 type object = map[string]any

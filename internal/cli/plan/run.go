@@ -7,13 +7,13 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/cli/usage"
-	"unnest/internal/plan/costing"
-	"unnest/internal/plan/manifest"
-	"unnest/internal/plan/summary"
-	"unnest/internal/plan/trace"
-	page "unnest/internal/report/document"
-	"unnest/internal/report/plans"
+	"unnest.io/unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/plan/costing"
+	"unnest.io/unnest/internal/plan/manifest"
+	"unnest.io/unnest/internal/plan/summary"
+	"unnest.io/unnest/internal/plan/trace"
+	page "unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/plans"
 )
 
 // run reads, plans and prints. It writes nothing before all is planned.

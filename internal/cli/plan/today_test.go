@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/plan/kubernetes"
-	"unnest/internal/plan/summary"
-	"unnest/internal/plan/trace"
+	"unnest.io/unnest/internal/plan/kubernetes"
+	"unnest.io/unnest/internal/plan/summary"
+	"unnest.io/unnest/internal/plan/trace"
 )
 
 func clusterOf(t *testing.T, args ...string) *summary.Today {

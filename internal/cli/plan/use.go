@@ -8,10 +8,10 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/cli/usage"
-	"unnest/internal/plan/cluster"
-	"unnest/internal/plan/trace"
-	"unnest/internal/plan/use"
+	"unnest.io/unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/trace"
+	"unnest.io/unnest/internal/plan/use"
 )
 
 // useSource is a file that says what containers use. Without a path, kubectl prints it.

@@ -10,8 +10,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"unnest/internal/plan/kubernetes"
-	"unnest/internal/plan/summary"
+	"unnest.io/unnest/internal/plan/kubernetes"
+	"unnest.io/unnest/internal/plan/summary"
 )
 
 // dumpAndUse writes the dump of a generated cluster, and metrics with which its containers use

@@ -7,7 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 
-	"unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/cli/usage"
 )
 
 // page completes the options of --open: the report is the HTML file of the run, unless they name another.

@@ -6,12 +6,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"unnest/internal/cli/document"
-	"unnest/internal/cli/terminal"
-	"unnest/internal/cli/usage"
-	"unnest/internal/measure/result"
-	"unnest/internal/report/comparison"
-	"unnest/internal/report/provenance"
+	"unnest.io/unnest/internal/cli/document"
+	"unnest.io/unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/report/comparison"
+	"unnest.io/unnest/internal/report/provenance"
 )
 
 // Options are the arguments and flags of the command.

@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"unnest/internal/cli/document"
-	"unnest/internal/cli/terminal"
-	"unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/cli/document"
+	"unnest.io/unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/cli/usage"
 )
 
 // NewRunsCmd returns the command "unnest runs".

@@ -12,9 +12,9 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/cli/document"
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/score"
+	"unnest.io/unnest/internal/cli/document"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/score"
 )
 
 // columns are the required columns of a file.

@@ -13,10 +13,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"unnest/internal/cli/document"
-	"unnest/internal/cli/terminal"
-	"unnest/internal/measure/score"
-	"unnest/internal/report/papers"
+	"unnest.io/unnest/internal/cli/document"
+	"unnest.io/unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/measure/score"
+	"unnest.io/unnest/internal/report/papers"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")

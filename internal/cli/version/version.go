@@ -9,11 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"unnest/internal/cli/terminal"
-	"unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/cli/usage"
 )
 
-// Set by the linker: -X unnest/internal/cli/version.tag=v1.2.3. The Go toolchain omits the
+// Set by the linker: -X unnest.io/unnest/internal/cli/version.tag=v1.2.3. The Go toolchain omits the
 // revision with -buildvcs=false.
 var tag, revision string
 

@@ -10,10 +10,10 @@ import (
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/term"
 
-	"unnest/internal/cli/terminal"
-	"unnest/internal/cli/usage"
-	"unnest/internal/testbed/guest"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/testbed/guest"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 func newSSHCmd(streams terminal.Streams) *cobra.Command {

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"testing"
 
-	"unnest/internal/cli/usage"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // The end of the guest's command is that of this one, and nothing is said twice.

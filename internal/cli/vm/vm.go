@@ -14,11 +14,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"unnest/internal/cli/terminal"
-	"unnest/internal/cli/usage"
-	"unnest/internal/testbed/fleet"
-	"unnest/internal/testbed/guest"
-	"unnest/internal/testbed/lab"
+	"unnest.io/unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/testbed/fleet"
+	"unnest.io/unnest/internal/testbed/guest"
+	"unnest.io/unnest/internal/testbed/lab"
 )
 
 // labName is the name of the lab of all guests that people start.

@@ -22,13 +22,13 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 
-	"unnest/internal/cni/hostclient"
-	"unnest/internal/cni/netconf"
-	"unnest/internal/cni/plugin"
-	"unnest/internal/cni/podnic"
-	"unnest/internal/cni/portfilter"
-	"unnest/internal/cni/renewal"
-	"unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/cni/hostclient"
+	"unnest.io/unnest/internal/cni/netconf"
+	"unnest.io/unnest/internal/cni/plugin"
+	"unnest.io/unnest/internal/cni/podnic"
+	"unnest.io/unnest/internal/cni/portfilter"
+	"unnest.io/unnest/internal/cni/renewal"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
 )
 
 // StateDir has the locks and the pending releases. Like the NICs they end with the

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/cni/hostclient"
+	"unnest.io/unnest/internal/cni/hostclient"
 )
 
 // reconcileTime bounds the wait for another process that is releasing: one release

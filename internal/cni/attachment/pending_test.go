@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"unnest/internal/cni/hostclient"
+	"unnest.io/unnest/internal/cni/hostclient"
 )
 
 func newPending(t *testing.T) pending {

@@ -12,8 +12,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sync/semaphore"
 
-	"unnest/internal/cni/hostclient"
-	"unnest/internal/cni/podnic"
+	"unnest.io/unnest/internal/cni/hostclient"
+	"unnest.io/unnest/internal/cni/podnic"
 )
 
 // Reclaimer gives the NICs, VLANs and endpoints of pods back that have ended without a DEL. When a network namespace ends, the kernel

@@ -13,7 +13,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 
-	"unnest/internal/cni/netconf"
+	"unnest.io/unnest/internal/cni/netconf"
 )
 
 // This file keeps which runtime has made an attachment, and which NIC it has. Two runtimes of a guest, such as containerd for

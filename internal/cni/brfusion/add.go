@@ -13,12 +13,12 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 
-	"unnest/internal/cni/attachment"
-	"unnest/internal/cni/netconf"
-	"unnest/internal/cni/plugin"
-	"unnest/internal/cni/podnic"
-	"unnest/internal/cni/servicepath"
-	"unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/cni/attachment"
+	"unnest.io/unnest/internal/cni/netconf"
+	"unnest.io/unnest/internal/cni/plugin"
+	"unnest.io/unnest/internal/cni/podnic"
+	"unnest.io/unnest/internal/cni/servicepath"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
 )
 
 // addition is one ADD.

@@ -10,7 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/cni/podnic"
+	"unnest.io/unnest/internal/cni/podnic"
 )
 
 // configure sets the result's addresses and routes on a link of the calling thread's

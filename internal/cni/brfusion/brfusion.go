@@ -28,11 +28,11 @@ import (
 	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/skel"
 
-	"unnest/internal/cni/attachment"
-	"unnest/internal/cni/netconf"
-	"unnest/internal/cni/plugin"
-	"unnest/internal/cni/servicepath"
-	"unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/cni/attachment"
+	"unnest.io/unnest/internal/cni/netconf"
+	"unnest.io/unnest/internal/cni/plugin"
+	"unnest.io/unnest/internal/cni/servicepath"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
 )
 
 // Plugin is the plugin brfusion.

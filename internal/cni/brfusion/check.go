@@ -13,10 +13,10 @@ import (
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/containernetworking/plugins/pkg/ns"
 
-	"unnest/internal/cni/attachment"
-	"unnest/internal/cni/hostclient"
-	"unnest/internal/cni/podnic"
-	"unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/cni/attachment"
+	"unnest.io/unnest/internal/cni/hostclient"
+	"unnest.io/unnest/internal/cni/podnic"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
 )
 
 // expected is what prevResult says about the pod's interface.

@@ -17,9 +17,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"unnest/internal/cni/cnitest"
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostapi/identity"
+	"unnest.io/unnest/internal/cni/cnitest"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/identity"
 )
 
 // DEL without the daemon cleans the guest and records the release. The next command

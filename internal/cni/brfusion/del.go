@@ -12,11 +12,11 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/plugins/pkg/ns"
 
-	"unnest/internal/cni/attachment"
-	"unnest/internal/cni/netconf"
-	"unnest/internal/cni/plugin"
-	"unnest/internal/cni/podnic"
-	"unnest/internal/cni/servicepath"
+	"unnest.io/unnest/internal/cni/attachment"
+	"unnest.io/unnest/internal/cni/netconf"
+	"unnest.io/unnest/internal/cni/plugin"
+	"unnest.io/unnest/internal/cni/podnic"
+	"unnest.io/unnest/internal/cni/servicepath"
 )
 
 // del is the command DEL. It needs neither the pod's network namespace nor

@@ -17,9 +17,9 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
-	"unnest/internal/cni/netconf"
-	"unnest/internal/cni/plugin"
-	"unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/cni/netconf"
+	"unnest.io/unnest/internal/cni/plugin"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
 )
 
 // ipamTime bounds one call of the IPAM plugin.

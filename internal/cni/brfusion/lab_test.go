@@ -10,12 +10,12 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/cni/attachment"
-	"unnest/internal/cni/brfusion"
-	"unnest/internal/cni/cnitest"
-	"unnest/internal/cni/netavark"
-	"unnest/internal/cni/plugin"
-	"unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/cni/attachment"
+	"unnest.io/unnest/internal/cni/brfusion"
+	"unnest.io/unnest/internal/cni/cnitest"
+	"unnest.io/unnest/internal/cni/netavark"
+	"unnest.io/unnest/internal/cni/plugin"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
 )
 
 // TestMain is the plugin, or netavark's, when the test binary is called by its name.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/cni/cnitest"
+	"unnest.io/unnest/internal/cni/cnitest"
 )
 
 // A mistake that has come into the configuration after the ADD keeps no pod: DEL gives back the

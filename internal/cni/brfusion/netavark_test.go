@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/cni/netavark"
+	"unnest.io/unnest/internal/cni/netavark"
 )
 
 // podman runs the plugin of netavark in the guest, as netavark does.

@@ -15,8 +15,8 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 
-	"unnest/internal/cni/cnitest"
-	"unnest/internal/cni/netavark"
+	"unnest.io/unnest/internal/cni/cnitest"
+	"unnest.io/unnest/internal/cni/netavark"
 )
 
 // engine is a real Podman in the guest, with directories of its own, and busybox as root of its containers.

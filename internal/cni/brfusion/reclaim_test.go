@@ -19,10 +19,10 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 
-	"unnest/internal/cni/attachment"
-	"unnest/internal/cni/brfusion"
-	"unnest/internal/cni/cnitest"
-	"unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/cni/attachment"
+	"unnest.io/unnest/internal/cni/brfusion"
+	"unnest.io/unnest/internal/cni/cnitest"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
 )
 
 // reclaimName is the name by which the test binary is the process that gives NICs back.

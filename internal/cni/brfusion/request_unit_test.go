@@ -5,7 +5,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/skel"
 
-	"unnest/internal/cni/netconf"
+	"unnest.io/unnest/internal/cni/netconf"
 )
 
 // The daemon is told the pod that the runtime names, and none if it names none.

@@ -13,7 +13,7 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 
-	"unnest/internal/netdev/antispoof"
+	"unnest.io/unnest/internal/netdev/antispoof"
 )
 
 // serveHost makes a bridge with the gateway's addresses on the host, with all NICs of the pod as ports,

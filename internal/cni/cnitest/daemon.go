@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostapi/identity"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/identity"
 )
 
 // Serve serves a fake host daemon of an authority at an address of this host, until it is

@@ -14,11 +14,11 @@ import (
 	"os"
 	"time"
 
-	"unnest/internal/cni/hostclient"
-	"unnest/internal/cni/renewal"
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostapi/identity"
-	"unnest/internal/hostapi/medium"
+	"unnest.io/unnest/internal/cni/hostclient"
+	"unnest.io/unnest/internal/cni/renewal"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/identity"
+	"unnest.io/unnest/internal/hostapi/medium"
 )
 
 // node is where the guest has its credentials.

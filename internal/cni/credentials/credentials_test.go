@@ -17,11 +17,11 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
-	"unnest/internal/cni/cnitest"
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostapi/identity"
-	"unnest/internal/hostapi/identity/identitytest"
-	"unnest/internal/hostapi/medium"
+	"unnest.io/unnest/internal/cni/cnitest"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/identity"
+	"unnest.io/unnest/internal/hostapi/identity/identitytest"
+	"unnest.io/unnest/internal/hostapi/medium"
 )
 
 // fakeDaemon serves all certificates but those that it refuses.

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/hostapi/medium"
+	"unnest.io/unnest/internal/hostapi/medium"
 )
 
 // errNoMedium is wrapped when no drive has credentials.

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"unnest/internal/cni/netconf"
+	"unnest.io/unnest/internal/cni/netconf"
 )
 
 // Verb is the argument by which the binary of the plugins runs Main.

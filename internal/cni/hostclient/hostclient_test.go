@@ -13,10 +13,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"unnest/internal/cni/cnitest"
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostapi/identity"
-	"unnest/internal/hostapi/identity/identitytest"
+	"unnest.io/unnest/internal/cni/cnitest"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/identity"
+	"unnest.io/unnest/internal/hostapi/identity/identitytest"
 )
 
 // serve serves a daemon that knows no method. dir has the credentials of a guest, which expire then.

@@ -15,9 +15,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/cni/loopback"
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/cni/loopback"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/segment"
 )
 
 // listen runs a server in a pod that accepts connections until the test ends.

@@ -9,10 +9,10 @@ import (
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/plugins/pkg/ns"
 
-	"unnest/internal/cni/attachment"
-	"unnest/internal/cni/hostclient"
-	"unnest/internal/cni/loopback"
-	"unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/cni/attachment"
+	"unnest.io/unnest/internal/cni/hostclient"
+	"unnest.io/unnest/internal/cni/loopback"
+	"unnest.io/unnest/internal/hostapi/segment"
 )
 
 // check is the command CHECK: is everything as the ADD has left it, in the pod and on

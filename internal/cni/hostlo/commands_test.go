@@ -14,9 +14,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"unnest/internal/cni/cnitest"
-	"unnest/internal/cni/loopback"
-	"unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/cni/cnitest"
+	"unnest.io/unnest/internal/cni/loopback"
+	"unnest.io/unnest/internal/hostapi/segment"
 )
 
 // DEL without the daemon moves the endpoint out of the pod and records the release.

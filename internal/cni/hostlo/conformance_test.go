@@ -19,8 +19,8 @@ import (
 
 	"github.com/containernetworking/plugins/pkg/ns"
 
-	"unnest/internal/check/cni"
-	"unnest/internal/cni/cnitest"
+	"unnest.io/unnest/internal/check/cni"
+	"unnest.io/unnest/internal/cni/cnitest"
 )
 
 // runChecks runs the conformance checks with the options in in, and prints the

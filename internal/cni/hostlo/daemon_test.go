@@ -18,9 +18,9 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostapi/segment"
-	"unnest/internal/netdev/reflector"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/netdev/reflector"
 )
 
 // fakeDaemon gives endpoints of real segments: the host's side is the reflector's. In

@@ -7,9 +7,9 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 
-	"unnest/internal/cni/attachment"
-	"unnest/internal/cni/netconf"
-	"unnest/internal/cni/podnic"
+	"unnest.io/unnest/internal/cni/attachment"
+	"unnest.io/unnest/internal/cni/netconf"
+	"unnest.io/unnest/internal/cni/podnic"
 )
 
 // del is the command DEL. It needs neither the pod's network namespace nor prevResult

@@ -14,12 +14,12 @@ import (
 	"github.com/vishvananda/netlink"
 	"google.golang.org/grpc/codes"
 
-	"unnest/internal/cni/hostclient"
-	"unnest/internal/cni/loopback"
-	"unnest/internal/cni/netconf"
-	"unnest/internal/cni/plugin"
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/cni/hostclient"
+	"unnest.io/unnest/internal/cni/loopback"
+	"unnest.io/unnest/internal/cni/netconf"
+	"unnest.io/unnest/internal/cni/plugin"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/segment"
 )
 
 // endpoint is an endpoint that the host daemon has given.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/containernetworking/plugins/pkg/ns"
 
-	"unnest/internal/cni/loopback"
+	"unnest.io/unnest/internal/cni/loopback"
 )
 
 // Fail makes one operation on the pod's lo fail.

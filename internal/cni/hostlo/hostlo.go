@@ -44,10 +44,10 @@ import (
 
 	"github.com/containernetworking/cni/pkg/skel"
 
-	"unnest/internal/cni/attachment"
-	"unnest/internal/cni/loopback"
-	"unnest/internal/cni/netconf"
-	"unnest/internal/cni/plugin"
+	"unnest.io/unnest/internal/cni/attachment"
+	"unnest.io/unnest/internal/cni/loopback"
+	"unnest.io/unnest/internal/cni/netconf"
+	"unnest.io/unnest/internal/cni/plugin"
 )
 
 // Plugin is the plugin hostlo.

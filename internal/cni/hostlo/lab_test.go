@@ -10,11 +10,11 @@ import (
 
 	"github.com/containernetworking/plugins/pkg/ns"
 
-	"unnest/internal/cni/attachment"
-	"unnest/internal/cni/cnitest"
-	"unnest/internal/cni/hostlo"
-	"unnest/internal/cni/loopback"
-	"unnest/internal/cni/plugin"
+	"unnest.io/unnest/internal/cni/attachment"
+	"unnest.io/unnest/internal/cni/cnitest"
+	"unnest.io/unnest/internal/cni/hostlo"
+	"unnest.io/unnest/internal/cni/loopback"
+	"unnest.io/unnest/internal/cni/plugin"
 )
 
 // TestMain is the plugin when the test binary is called by its name, and the

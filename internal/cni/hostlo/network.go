@@ -16,12 +16,12 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 
-	"unnest/internal/cni/attachment"
-	"unnest/internal/cni/loopback"
-	"unnest/internal/cni/netconf"
-	"unnest/internal/cni/plugin"
-	"unnest/internal/cni/podnic"
-	"unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/cni/attachment"
+	"unnest.io/unnest/internal/cni/loopback"
+	"unnest.io/unnest/internal/cni/netconf"
+	"unnest.io/unnest/internal/cni/plugin"
+	"unnest.io/unnest/internal/cni/podnic"
+	"unnest.io/unnest/internal/hostapi/segment"
 )
 
 // tunnelOf returns the tunnel of a pod.

@@ -10,9 +10,9 @@ import (
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 
-	"unnest/internal/cni/cnitest"
-	"unnest/internal/cni/loopback"
-	"unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/cni/cnitest"
+	"unnest.io/unnest/internal/cni/loopback"
+	"unnest.io/unnest/internal/hostapi/segment"
 )
 
 var spanNetwork = edits(without("server", "credentials", "segment", "key"), with("span", "network"), with("cniVersion", "1.1.0"))

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
 )
 
 // Names that Kubernetes' users see.

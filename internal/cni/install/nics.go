@@ -9,11 +9,11 @@ import (
 	"path/filepath"
 	"time"
 
-	"unnest/internal/cni/brfusion"
-	"unnest/internal/cni/hostclient"
-	"unnest/internal/cni/netconf"
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostapi/identity"
+	"unnest.io/unnest/internal/cni/brfusion"
+	"unnest.io/unnest/internal/cni/hostclient"
+	"unnest.io/unnest/internal/cni/netconf"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/identity"
 )
 
 // NICs are the NICs of a node's pods.

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/cni/cnitest"
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostapi/identity"
-	"unnest/internal/hostapi/identity/identitytest"
+	"unnest.io/unnest/internal/cni/cnitest"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/identity"
+	"unnest.io/unnest/internal/hostapi/identity/identitytest"
 )
 
 // fakeDaemon is a host daemon that counts NICs.

@@ -12,12 +12,12 @@ import (
 	"syscall"
 	"time"
 
-	"unnest/internal/cni/attachment"
-	"unnest/internal/cni/brfusion"
-	"unnest/internal/cni/hostclient"
-	"unnest/internal/cni/netconf"
-	"unnest/internal/cni/renewal"
-	"unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/cni/attachment"
+	"unnest.io/unnest/internal/cni/brfusion"
+	"unnest.io/unnest/internal/cni/hostclient"
+	"unnest.io/unnest/internal/cni/netconf"
+	"unnest.io/unnest/internal/cni/renewal"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
 )
 
 // ReclaimVerb is the argument by which the binary of the plugins runs ReclaimMain.

@@ -14,7 +14,7 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 
-	"unnest/internal/cni/podnic"
+	"unnest.io/unnest/internal/cni/podnic"
 )
 
 // createNetwork serves "docker network create". A BrFusion network needs no state: its NICs are on the

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"unnest/internal/cni/attachment"
+	"unnest.io/unnest/internal/cni/attachment"
 )
 
 // directory has files in JSON, which only root may read.

@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"strings"
 
-	"unnest/internal/cni/hostclient"
-	"unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/cni/hostclient"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
 )
 
 // anyPool is the pool of a network without a subnet. Docker checks another pool against the guest's

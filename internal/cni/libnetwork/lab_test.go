@@ -18,9 +18,9 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 
-	"unnest/internal/cni/attachment"
-	"unnest/internal/cni/cnitest"
-	"unnest/internal/cni/libnetwork"
+	"unnest.io/unnest/internal/cni/attachment"
+	"unnest.io/unnest/internal/cni/cnitest"
+	"unnest.io/unnest/internal/cni/libnetwork"
 )
 
 const (

@@ -31,9 +31,9 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"unnest/internal/cni/hostclient"
-	"unnest/internal/cni/podnic"
-	"unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/cni/hostclient"
+	"unnest.io/unnest/internal/cni/podnic"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
 )
 
 const (

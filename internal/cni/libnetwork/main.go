@@ -16,8 +16,8 @@ import (
 	"syscall"
 	"time"
 
-	"unnest/internal/cni/attachment"
-	"unnest/internal/cni/netconf"
+	"unnest.io/unnest/internal/cni/attachment"
+	"unnest.io/unnest/internal/cni/netconf"
 )
 
 // Verb is the argument by which the binary of the plugins runs Main.

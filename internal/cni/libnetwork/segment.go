@@ -10,7 +10,7 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/plugins/pkg/ns"
 
-	"unnest/internal/cni/hostlo"
+	"unnest.io/unnest/internal/cni/hostlo"
 )
 
 // A Hostlo network: each of its containers is a fraction of one segment, whose localhost they share

@@ -10,11 +10,11 @@ import (
 
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
 
-	"unnest/internal/cni/attachment"
-	"unnest/internal/cni/hostclient"
-	"unnest/internal/cni/portfilter"
-	"unnest/internal/cni/renewal"
-	"unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/cni/attachment"
+	"unnest.io/unnest/internal/cni/hostclient"
+	"unnest.io/unnest/internal/cni/portfilter"
+	"unnest.io/unnest/internal/cni/renewal"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
 )
 
 const (

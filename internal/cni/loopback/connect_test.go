@@ -3,7 +3,7 @@ package loopback
 import (
 	"testing"
 
-	"unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/hostapi/segment"
 )
 
 // ways are the addresses to bind to, and the ones to connect to.

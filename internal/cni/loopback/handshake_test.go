@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/hostapi/segment"
 )
 
 // synFrame is a SYN that one fraction sends to another one.

@@ -96,8 +96,8 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 
-	"unnest/internal/cni/podnic"
-	"unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/cni/podnic"
+	"unnest.io/unnest/internal/hostapi/segment"
 )
 
 // Config is a fraction's configuration when it joins its segment.

@@ -14,9 +14,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/cni/podnic"
-	"unnest/internal/hostapi/segment"
-	"unnest/internal/netdev/tc"
+	"unnest.io/unnest/internal/cni/podnic"
+	"unnest.io/unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/netdev/tc"
 )
 
 // picture is everything that joining changes in a fraction.

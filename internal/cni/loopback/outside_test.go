@@ -15,7 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/hostapi/segment"
 )
 
 // elsewhere stands for a network namespace outside of the pod, which routes between all

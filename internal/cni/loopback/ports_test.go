@@ -13,7 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/hostapi/segment"
 )
 
 // callers are connections from one port of several fractions to one server.

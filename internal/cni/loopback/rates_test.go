@@ -16,8 +16,8 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 
-	"unnest/internal/hostapi/segment"
-	"unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/measure/stats"
 )
 
 // path is a way that short connections take in a pod, and the ordinary way that it is compared

@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/hostapi/segment"
 )
 
 // loopbacks are the loopback addresses of both families.

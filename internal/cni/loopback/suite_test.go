@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/check/localhost"
-	"unnest/internal/check/localhost/agenttest"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/check/localhost"
+	"unnest.io/unnest/internal/check/localhost/agenttest"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 func TestMain(m *testing.M) { os.Exit(agenttest.Main(m)) }

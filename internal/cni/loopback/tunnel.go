@@ -11,7 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/hostapi/segment"
 )
 
 // TunnelPort is the UDP port of the tunnels: one that no other VXLAN has by default.

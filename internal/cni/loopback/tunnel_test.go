@@ -19,9 +19,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/check/localhost"
-	"unnest/internal/hostapi/segment"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/check/localhost"
+	"unnest.io/unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 const (

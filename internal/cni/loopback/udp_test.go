@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/hostapi/segment"
 )
 
 // elsewhereServer answers every datagram on an address from a socket of its own, as TFTP does.

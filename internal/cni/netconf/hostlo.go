@@ -10,7 +10,7 @@ import (
 	"regexp"
 	"strings"
 
-	"unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/hostapi/segment"
 )
 
 // DefaultInterface is the endpoint's name in a pod whose interface another plugin

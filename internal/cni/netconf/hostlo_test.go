@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/hostapi/segment"
 )
 
 const leastHostlo = `{"cniVersion":"1.0.0","name":"split","type":"hostlo","server":"10.200.0.1:7443"}`

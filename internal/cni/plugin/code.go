@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 
-	"unnest/internal/cni/hostclient"
-	"unnest/internal/cni/netconf"
-	"unnest/internal/cni/podnic"
+	"unnest.io/unnest/internal/cni/hostclient"
+	"unnest.io/unnest/internal/cni/netconf"
+	"unnest.io/unnest/internal/cni/podnic"
 )
 
 // Invalid gives err the code of a configuration that has to be changed.

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"unnest/internal/cni/hostclient"
-	"unnest/internal/cni/podnic"
+	"unnest.io/unnest/internal/cni/hostclient"
+	"unnest.io/unnest/internal/cni/podnic"
 )
 
 func refusal(c codes.Code, reached bool) error {

@@ -14,7 +14,7 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/netdev/thread"
+	"unnest.io/unnest/internal/netdev/thread"
 )
 
 // world is a container behind a guest, with a daemon and another server on the host.

@@ -9,9 +9,9 @@ import (
 	"net/netip"
 	"time"
 
-	"unnest/internal/cni/hostclient"
-	"unnest/internal/cni/netconf"
-	"unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/cni/hostclient"
+	"unnest.io/unnest/internal/cni/netconf"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
 )
 
 // Verb is the argument by which the binary of the plugins runs Main.

@@ -16,9 +16,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/cni/hostclient"
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostapi/identity"
+	"unnest.io/unnest/internal/cni/hostclient"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/identity"
 )
 
 const (

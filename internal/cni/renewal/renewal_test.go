@@ -17,11 +17,11 @@ import (
 	"google.golang.org/grpc/peer"
 	grpcstatus "google.golang.org/grpc/status"
 
-	"unnest/internal/cni/cnitest"
-	"unnest/internal/cni/hostclient"
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostapi/identity"
-	"unnest/internal/hostapi/identity/identitytest"
+	"unnest.io/unnest/internal/cni/cnitest"
+	"unnest.io/unnest/internal/cni/hostclient"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/identity"
+	"unnest.io/unnest/internal/hostapi/identity/identitytest"
 )
 
 // fakeDaemon renews certificates as the daemon does, and remembers whose it served.

@@ -11,7 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/cni/podnic"
+	"unnest.io/unnest/internal/cni/podnic"
 )
 
 // apply makes a side of a path in the calling thread's network namespace. The

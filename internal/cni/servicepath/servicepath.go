@@ -38,7 +38,7 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 
-	"unnest/internal/cni/podnic"
+	"unnest.io/unnest/internal/cni/podnic"
 )
 
 // Owner is the attachment that a path belongs to.

@@ -10,7 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/cni/podnic"
+	"unnest.io/unnest/internal/cni/podnic"
 )
 
 // outside is the guest's routing table for the connections of paths with sources: it has the

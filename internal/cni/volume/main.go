@@ -12,9 +12,9 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/cni/hostclient"
-	"unnest/internal/cni/netconf"
-	"unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/cni/hostclient"
+	"unnest.io/unnest/internal/cni/netconf"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
 )
 
 const usage = `Attaches volumes and shared memory of a pod to this guest.

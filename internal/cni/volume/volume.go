@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
 )
 
 // exportDir is where the guest mounts the 9p file system that has all its volumes.

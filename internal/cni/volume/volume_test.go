@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
 )
 
 func TestWrongCalls(t *testing.T) {

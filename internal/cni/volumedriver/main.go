@@ -19,8 +19,8 @@ import (
 	"google.golang.org/grpc"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
-	"unnest/internal/cni/hostclient"
-	"unnest/internal/cni/netconf"
+	"unnest.io/unnest/internal/cni/hostclient"
+	"unnest.io/unnest/internal/cni/netconf"
 )
 
 // Verb is the argument by which unnest-volume runs Main.

@@ -24,10 +24,10 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"unnest/internal/cni/hostclient"
-	"unnest/internal/cni/netconf"
-	"unnest/internal/cni/volume"
-	"unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/cni/hostclient"
+	"unnest.io/unnest/internal/cni/netconf"
+	"unnest.io/unnest/internal/cni/volume"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
 )
 
 // Name is the driver's, which the CSIDriver object and package splitpod have too.

@@ -21,9 +21,9 @@ import (
 	"google.golang.org/grpc/status"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
-	"unnest/internal/cni/hostclient"
-	"unnest/internal/cni/volume"
-	"unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/cni/hostclient"
+	"unnest.io/unnest/internal/cni/volume"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
 )
 
 // fake is a host daemon. fail, if it is set, may fail a call.

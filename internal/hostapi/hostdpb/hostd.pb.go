@@ -4116,7 +4116,7 @@ const file_hostd_proto_rawDesc = "" +
 	"\x12DetachSharedMemory\x12*.unnest.hostd.v1.DetachSharedMemoryRequest\x1a+.unnest.hostd.v1.DetachSharedMemoryResponse2X\n" +
 	"\n" +
 	"HostPolicy\x12J\n" +
-	"\x05Apply\x12\x1d.unnest.hostd.v1.ApplyRequest\x1a\x1e.unnest.hostd.v1.ApplyResponse(\x010\x01B!Z\x1funnest/internal/hostapi/hostdpbb\x06proto3"
+	"\x05Apply\x12\x1d.unnest.hostd.v1.ApplyRequest\x1a\x1e.unnest.hostd.v1.ApplyResponse(\x010\x01B+Z)unnest.io/unnest/internal/hostapi/hostdpbb\x06proto3"
 
 var (
 	file_hostd_proto_rawDescOnce sync.Once

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/hostapi/segment"
 )
 
 // The guest's eBPF program reads these very bytes.

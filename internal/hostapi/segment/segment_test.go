@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/hostapi/segment"
 )
 
 // Every fraction has an address of its own, which a NIC may have.

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/tap"
 
-	"unnest/internal/hostapi/identity"
+	"unnest.io/unnest/internal/hostapi/identity"
 )
 
 const (

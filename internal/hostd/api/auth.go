@@ -12,10 +12,10 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
-	"unnest/internal/hostapi/identity"
-	"unnest/internal/hostd/guestrun"
-	"unnest/internal/hostd/record"
-	"unnest/internal/hostd/tenant"
+	"unnest.io/unnest/internal/hostapi/identity"
+	"unnest.io/unnest/internal/hostd/guestrun"
+	"unnest.io/unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/hostd/tenant"
 )
 
 type callerKey struct{}

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"unnest/internal/hostapi/identity"
+	"unnest.io/unnest/internal/hostapi/identity"
 )
 
 const (

@@ -7,17 +7,17 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/guestrun"
-	"unnest/internal/hostd/hotplug"
-	"unnest/internal/hostd/ipam"
-	"unnest/internal/hostd/quota"
-	"unnest/internal/hostd/segments"
-	"unnest/internal/hostd/shares"
-	"unnest/internal/hostd/tenant"
-	"unnest/internal/netdev/share"
-	"unnest/internal/netdev/vlan"
-	"unnest/internal/vmm"
+	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/guestrun"
+	"unnest.io/unnest/internal/hostd/hotplug"
+	"unnest.io/unnest/internal/hostd/ipam"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostd/segments"
+	"unnest.io/unnest/internal/hostd/shares"
+	"unnest.io/unnest/internal/hostd/tenant"
+	"unnest.io/unnest/internal/netdev/share"
+	"unnest.io/unnest/internal/netdev/vlan"
+	"unnest.io/unnest/internal/vmm"
 )
 
 // errorCodes are the codes that hostd.proto promises, the first match wins.

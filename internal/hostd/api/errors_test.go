@@ -10,14 +10,14 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
-	"unnest/internal/hostd/guestrun"
-	"unnest/internal/hostd/hotplug"
-	"unnest/internal/hostd/ipam"
-	"unnest/internal/hostd/quota"
-	"unnest/internal/hostd/segments"
-	"unnest/internal/hostd/shares"
-	"unnest/internal/netdev/share"
-	"unnest/internal/vmm"
+	"unnest.io/unnest/internal/hostd/guestrun"
+	"unnest.io/unnest/internal/hostd/hotplug"
+	"unnest.io/unnest/internal/hostd/ipam"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostd/segments"
+	"unnest.io/unnest/internal/hostd/shares"
+	"unnest.io/unnest/internal/netdev/share"
+	"unnest.io/unnest/internal/vmm"
 )
 
 // Guests retry some codes and not others, see hostd.proto.

@@ -15,12 +15,12 @@ import (
 	grpccredentials "google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostapi/identity"
-	"unnest/internal/hostd/credentials"
-	"unnest/internal/hostd/guestlog"
-	"unnest/internal/hostd/guestrun"
-	"unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/identity"
+	"unnest.io/unnest/internal/hostd/credentials"
+	"unnest.io/unnest/internal/hostd/guestlog"
+	"unnest.io/unnest/internal/hostd/guestrun"
+	"unnest.io/unnest/internal/hostd/quota"
 )
 
 const (

@@ -7,7 +7,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"unnest/internal/hostapi/identity"
+	"unnest.io/unnest/internal/hostapi/identity"
 
 	"google.golang.org/grpc/credentials"
 )

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
-	"unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostd/quota"
 )
 
 const (

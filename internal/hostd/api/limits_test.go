@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostd/quota"
 )
 
 // Four guests that attach without a pause have as many attaches at once as each may have NICs, and after that the rate of their

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"unnest/internal/hostd/ipam"
+	"unnest.io/unnest/internal/hostd/ipam"
 )
 
 // A guest is told each subnet of its tenant once, with the gateway.

@@ -3,7 +3,7 @@ package api
 import (
 	"context"
 	"time"
-	"unnest/internal/hostapi/identity"
+	"unnest.io/unnest/internal/hostapi/identity"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/peer"
 	grpcstatus "google.golang.org/grpc/status"
 
-	"unnest/internal/hostapi/identity"
-	"unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/hostapi/identity"
+	"unnest.io/unnest/internal/hostd/record"
 )
 
 // How often the certificates of a guest may be refused, as connections and as requests: at

@@ -11,12 +11,12 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/guestrun"
-	"unnest/internal/hostd/quota"
-	"unnest/internal/hostd/segments"
-	"unnest/internal/hostd/status"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/guestrun"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostd/segments"
+	"unnest.io/unnest/internal/hostd/status"
 )
 
 // CreateSegment implements hostdpb.HostDaemonServer.

@@ -7,12 +7,12 @@ import (
 	"slices"
 	"time"
 
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostd/guestrun"
-	"unnest/internal/hostd/record"
-	"unnest/internal/hostd/segments"
-	"unnest/internal/hostd/shares"
-	"unnest/internal/netdev/share"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostd/guestrun"
+	"unnest.io/unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/hostd/segments"
+	"unnest.io/unnest/internal/hostd/shares"
+	"unnest.io/unnest/internal/netdev/share"
 )
 
 // AttachVolume implements hostdpb.HostDaemonServer.

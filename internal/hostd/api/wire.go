@@ -6,8 +6,8 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/netdev/link"
+	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/netdev/link"
 )
 
 // maxContainerID leaves room in an alias for the rest. Runtimes use 64.

@@ -5,11 +5,11 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/quota"
 
-	"unnest/internal/hostd/tenant"
+	"unnest.io/unnest/internal/hostd/tenant"
 
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/hostapi/segment"
-	"unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/hostd/quota"
 )
 
 // WarmAlias is the alias of a TAP that belongs to no attachment. It also begins the

@@ -15,8 +15,8 @@ import (
 	"reflect"
 	"strings"
 
-	"unnest/internal/hostapi/segment"
-	"unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/hostd/quota"
 )
 
 // Kind is what is attached.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/hostd/quota"
-	"unnest/internal/netdev/share"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/netdev/share"
 )
 
 func TestKeyValidate(t *testing.T) {

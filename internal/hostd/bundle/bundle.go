@@ -17,7 +17,7 @@ import (
 	"strings"
 	"time"
 
-	"unnest/internal/hostapi/identity"
+	"unnest.io/unnest/internal/hostapi/identity"
 )
 
 // Bundle is the content of an archive. Paths in it are relative to the guest's root.

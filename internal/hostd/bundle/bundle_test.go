@@ -12,8 +12,8 @@ import (
 	"slices"
 	"testing"
 
-	"unnest/internal/cni/netconf"
-	"unnest/internal/hostapi/identity"
+	"unnest.io/unnest/internal/cni/netconf"
+	"unnest.io/unnest/internal/hostapi/identity"
 )
 
 func content(t *testing.T, file string) (names []string, texts map[string]string) {

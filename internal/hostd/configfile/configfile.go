@@ -18,7 +18,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostd/quota"
 )
 
 // quiet is how long a file has to stay as it is before it is read: editors and programs

@@ -6,8 +6,8 @@ import (
 	"log/slog"
 	"runtime/debug"
 
-	"unnest/internal/hostd/guestlog"
-	"unnest/internal/hostd/metrics"
+	"unnest.io/unnest/internal/hostd/guestlog"
+	"unnest.io/unnest/internal/hostd/metrics"
 )
 
 // ErrPanic is the error of a request or a guest's run that a panic has ended.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/hostd/metrics"
+	"unnest.io/unnest/internal/hostd/metrics"
 )
 
 // A panic becomes an error, a line with its stack and a count. Other errors pass.

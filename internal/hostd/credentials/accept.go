@@ -4,10 +4,10 @@ import (
 	"crypto/x509"
 	"errors"
 	"time"
-	"unnest/internal/hostapi/identity"
-	"unnest/internal/hostd/certificates"
+	"unnest.io/unnest/internal/hostapi/identity"
+	"unnest.io/unnest/internal/hostd/certificates"
 
-	"unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/hostd/record"
 
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"

@@ -7,7 +7,7 @@ package credentials
 import (
 	"log/slog"
 
-	"unnest/internal/hostd/guestlog"
+	"unnest.io/unnest/internal/hostd/guestlog"
 )
 
 // Store issues and checks the credentials of a daemon's guests. They are in its

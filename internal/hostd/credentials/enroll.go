@@ -8,12 +8,12 @@ import (
 	"slices"
 	"time"
 
-	"unnest/internal/hostapi/identity"
-	"unnest/internal/hostd/certificates"
-	"unnest/internal/hostd/quota"
-	"unnest/internal/hostd/record"
-	"unnest/internal/hostd/statefile"
-	"unnest/internal/hostd/status"
+	"unnest.io/unnest/internal/hostapi/identity"
+	"unnest.io/unnest/internal/hostd/certificates"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/hostd/statefile"
+	"unnest.io/unnest/internal/hostd/status"
 )
 
 // Enroll issues the credentials of a guest of the configuration, or of one that `unnest

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unnest/internal/hostd/quota"
-	"unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostd/record"
 )
 
 // Enroll replaces no file, follows no link, and removes what it has written when it fails.

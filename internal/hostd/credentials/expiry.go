@@ -4,9 +4,9 @@ import (
 	"sync"
 	"time"
 
-	"unnest/internal/hostd/certificates"
-	"unnest/internal/hostd/record"
-	"unnest/internal/hostd/status"
+	"unnest.io/unnest/internal/hostd/certificates"
+	"unnest.io/unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/hostd/status"
 )
 
 const (

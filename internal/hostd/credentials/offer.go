@@ -8,12 +8,12 @@ import (
 	"slices"
 	"time"
 
-	"unnest/internal/hostapi/identity"
-	"unnest/internal/hostapi/medium"
-	"unnest/internal/hostd/certificates"
-	"unnest/internal/hostd/quota"
-	"unnest/internal/hostd/record"
-	"unnest/internal/hostd/statefile"
+	"unnest.io/unnest/internal/hostapi/identity"
+	"unnest.io/unnest/internal/hostapi/medium"
+	"unnest.io/unnest/internal/hostd/certificates"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/hostd/statefile"
 )
 
 // This file hands guests their credentials through the VMM, on a medium in a CD-ROM drive:

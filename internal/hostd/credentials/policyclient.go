@@ -14,10 +14,10 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
-	"unnest/internal/hostapi/identity"
-	"unnest/internal/hostd/quota"
-	"unnest/internal/hostd/statefile"
-	"unnest/internal/hostd/status"
+	"unnest.io/unnest/internal/hostapi/identity"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostd/statefile"
+	"unnest.io/unnest/internal/hostd/status"
 )
 
 // policyClient is the record of the client that may choose the connections of a tenant's

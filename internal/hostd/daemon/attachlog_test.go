@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
 )
 
 // A guest whose attaches all fail writes a bounded number of lines, and does not suppress

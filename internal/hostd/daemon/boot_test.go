@@ -13,9 +13,9 @@ import (
 	"google.golang.org/grpc/metadata"
 	grpcstatus "google.golang.org/grpc/status"
 
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostapi/identity"
-	"unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/identity"
+	"unnest.io/unnest/internal/hostd/record"
 )
 
 // boots are boot IDs of guests.

@@ -18,9 +18,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostd/record"
-	"unnest/internal/vmm"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/vmm"
 )
 
 var (

@@ -1,8 +1,8 @@
 package daemon
 
 import (
-	"unnest/internal/hostd/api"
-	"unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/hostd/api"
+	"unnest.io/unnest/internal/hostd/record"
 )
 
 // Client returns the guest with a name.

@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/credentials"
 	grpcstatus "google.golang.org/grpc/status"
 
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostd/record"
 )
 
 // A container without a key has its guest's address, and opens more connections than a

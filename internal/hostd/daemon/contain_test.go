@@ -16,12 +16,12 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostd/contain"
-	"unnest/internal/hostd/record"
-	"unnest/internal/netdev/antispoof"
-	"unnest/internal/netdev/nft"
-	"unnest/internal/vmm"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostd/contain"
+	"unnest.io/unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/netdev/antispoof"
+	"unnest.io/unnest/internal/netdev/nft"
+	"unnest.io/unnest/internal/vmm"
 )
 
 // logLines are the lines that a logger has written.

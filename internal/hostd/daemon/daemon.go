@@ -34,16 +34,16 @@ import (
 	"sync/atomic"
 	"time"
 
-	"unnest/internal/hostd/api"
-	"unnest/internal/hostd/credentials"
-	"unnest/internal/hostd/guestlog"
-	"unnest/internal/hostd/guestrun"
-	"unnest/internal/hostd/metrics"
-	"unnest/internal/hostd/quota"
-	"unnest/internal/hostd/status"
-	"unnest/internal/hostd/tenant"
-	"unnest/internal/netdev/bridge"
-	"unnest/internal/netdev/share"
+	"unnest.io/unnest/internal/hostd/api"
+	"unnest.io/unnest/internal/hostd/credentials"
+	"unnest.io/unnest/internal/hostd/guestlog"
+	"unnest.io/unnest/internal/hostd/guestrun"
+	"unnest.io/unnest/internal/hostd/metrics"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostd/status"
+	"unnest.io/unnest/internal/hostd/tenant"
+	"unnest.io/unnest/internal/netdev/bridge"
+	"unnest.io/unnest/internal/netdev/share"
 )
 
 const (

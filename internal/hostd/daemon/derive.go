@@ -7,13 +7,13 @@ import (
 	"slices"
 	"sync"
 
-	"unnest/internal/hostd/guestrun"
-	"unnest/internal/hostd/metrics"
-	"unnest/internal/hostd/networkpolicy"
-	"unnest/internal/hostd/quota"
-	"unnest/internal/hostd/tenant"
-	"unnest/internal/netdev/bridge"
-	"unnest/internal/netdev/nft"
+	"unnest.io/unnest/internal/hostd/guestrun"
+	"unnest.io/unnest/internal/hostd/metrics"
+	"unnest.io/unnest/internal/hostd/networkpolicy"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostd/tenant"
+	"unnest.io/unnest/internal/netdev/bridge"
+	"unnest.io/unnest/internal/netdev/nft"
 )
 
 // derive puts a configuration into force, at the daemon's start and at each reload: everything

@@ -18,10 +18,10 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 	"pgregory.net/rapid"
 
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/ipam"
-	"unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/ipam"
+	"unnest.io/unnest/internal/hostd/quota"
 )
 
 // drawQuotas draws a valid configuration: up to three tenants, with bridges, limits and guests.

@@ -8,8 +8,8 @@ import (
 	"net/http"
 	"time"
 
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/status"
+	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/status"
 )
 
 // detachTime bounds a detachment for the operator. It leaves room for all tries of an unplug.

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostd/status"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostd/status"
 )
 
 // The operator sees for how long each pod has had its NIC, also after the daemon was killed, and takes

@@ -9,10 +9,10 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostapi/identity/identitytest"
-	"unnest/internal/hostd/guestrun"
-	"unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/identity/identitytest"
+	"unnest.io/unnest/internal/hostd/guestrun"
+	"unnest.io/unnest/internal/hostd/record"
 )
 
 // The log names the guest whose certificate has expired.

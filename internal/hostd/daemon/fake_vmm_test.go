@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/vmm"
+	"unnest.io/unnest/internal/vmm"
 )
 
 // fakeVMM is a VMM in memory, of a guest that releases at once what it is asked for.

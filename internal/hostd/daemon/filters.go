@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
-	"unnest/internal/hostd/guestlog"
-	"unnest/internal/hostd/metrics"
-	"unnest/internal/netdev/nft"
+	"unnest.io/unnest/internal/hostd/guestlog"
+	"unnest.io/unnest/internal/hostd/metrics"
+	"unnest.io/unnest/internal/netdev/nft"
 )
 
 // watchRetry is the pause after watching a packet filter has failed.

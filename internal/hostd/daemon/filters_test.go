@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/hostd/status"
+	"unnest.io/unnest/internal/hostd/status"
 )
 
 // scrape returns the daemon's metrics.

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
-	"unnest/internal/hostd/status"
+	"unnest.io/unnest/internal/hostd/status"
 )
 
 // guest is a guest in the status of the daemon.

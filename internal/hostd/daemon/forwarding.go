@@ -11,10 +11,10 @@ import (
 	"sync"
 	"time"
 
-	"unnest/internal/hostd/guestlog"
-	"unnest/internal/hostd/quota"
-	"unnest/internal/hostd/status"
-	"unnest/internal/netdev/bridge"
+	"unnest.io/unnest/internal/hostd/guestlog"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostd/status"
+	"unnest.io/unnest/internal/netdev/bridge"
 )
 
 const (

@@ -9,9 +9,9 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"unnest/internal/hostd/quota"
-	"unnest/internal/netdev/bridge"
-	"unnest/internal/netdev/link"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/netdev/bridge"
+	"unnest.io/unnest/internal/netdev/link"
 )
 
 func TestProblems(t *testing.T) {

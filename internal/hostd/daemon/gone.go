@@ -5,10 +5,10 @@ import (
 	"io/fs"
 	"slices"
 	"time"
-	"unnest/internal/hostd/guestrun"
-	"unnest/internal/hostd/ports"
-	"unnest/internal/hostd/quota"
-	"unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/hostd/guestrun"
+	"unnest.io/unnest/internal/hostd/ports"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostd/record"
 )
 
 // removeMissing stops guests whose record is gone, and removes everything of them once

@@ -1,8 +1,8 @@
 package daemon
 
 import (
-	"unnest/internal/hostd/guestrun"
-	"unnest/internal/hostd/ports"
+	"unnest.io/unnest/internal/hostd/guestrun"
+	"unnest.io/unnest/internal/hostd/ports"
 )
 
 // GuestDrops returns how many frames of each guest the packet filter has dropped.

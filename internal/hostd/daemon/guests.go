@@ -8,10 +8,10 @@ import (
 	"sync"
 	"time"
 
-	"unnest/internal/hostd/api"
-	"unnest/internal/hostd/guestrun"
-	"unnest/internal/hostd/ports"
-	"unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/hostd/api"
+	"unnest.io/unnest/internal/hostd/guestrun"
+	"unnest.io/unnest/internal/hostd/ports"
+	"unnest.io/unnest/internal/hostd/record"
 )
 
 // Guest returns the guest that calls, once it takes requests. It connects to the guest's

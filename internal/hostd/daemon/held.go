@@ -3,10 +3,10 @@ package daemon
 import (
 	"fmt"
 
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/ports"
-	"unnest/internal/hostd/record"
-	"unnest/internal/netdev/link"
+	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/ports"
+	"unnest.io/unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/netdev/link"
 )
 
 // holdAttachments counts the attachments of all guests and keeps their addresses. It reads

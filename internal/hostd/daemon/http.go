@@ -11,9 +11,9 @@ import (
 	"os"
 	"time"
 
-	"unnest/internal/hostd/api"
-	"unnest/internal/hostd/contain"
-	"unnest/internal/hostd/status"
+	"unnest.io/unnest/internal/hostd/api"
+	"unnest.io/unnest/internal/hostd/contain"
+	"unnest.io/unnest/internal/hostd/status"
 )
 
 // handler serves the host's operator:

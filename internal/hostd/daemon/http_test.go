@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/hostd/status"
+	"unnest.io/unnest/internal/hostd/status"
 )
 
 // overUnix is a request that comes by the unix socket.

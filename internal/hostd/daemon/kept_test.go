@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"unnest/internal/hostapi/segment"
-	"unnest/internal/hostd/segments"
+	"unnest.io/unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/hostd/segments"
 )
 
 // heldQueue duplicates QEMU's descriptor of a TAP. QEMU 7.2 closes its own when it is told

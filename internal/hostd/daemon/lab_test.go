@@ -29,15 +29,15 @@ import (
 	"github.com/vishvananda/netlink"
 	"google.golang.org/grpc"
 
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostd/configfile"
-	"unnest/internal/hostd/ipam"
-	"unnest/internal/hostd/metrics"
-	"unnest/internal/hostd/quota"
-	"unnest/internal/hostd/record"
-	"unnest/internal/netdev/share"
-	"unnest/internal/vmm/qemu"
-	"unnest/internal/vmm/qmp"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostd/configfile"
+	"unnest.io/unnest/internal/hostd/ipam"
+	"unnest.io/unnest/internal/hostd/metrics"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/netdev/share"
+	"unnest.io/unnest/internal/vmm/qemu"
+	"unnest.io/unnest/internal/vmm/qmp"
 )
 
 // TestMain runs a daemon if the test binary is called as one. The daemon is a process of

@@ -3,8 +3,8 @@ package daemon
 import (
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/hostd/quota"
-	"unnest/internal/netdev/bridge"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/netdev/bridge"
 )
 
 // networks returns the networks of all tenants, or nil when there is nothing to do: for a

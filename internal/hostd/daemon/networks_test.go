@@ -7,8 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/hostd/quota"
-	"unnest/internal/netdev/bridge"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/netdev/bridge"
 )
 
 // All bridges of a tenant take part in its isolation.

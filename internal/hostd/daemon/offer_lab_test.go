@@ -10,10 +10,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostapi/medium"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/medium"
 
-	"unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/hostd/record"
 
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"

@@ -13,10 +13,10 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostapi/identity"
-	"unnest/internal/hostd/configfile"
-	"unnest/internal/hostd/credentials"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/identity"
+	"unnest.io/unnest/internal/hostd/configfile"
+	"unnest.io/unnest/internal/hostd/credentials"
 )
 
 const policyConfig = `listen: 127.0.0.1:7443

@@ -10,8 +10,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/kube/networkpolicy"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/kube/networkpolicy"
 )
 
 // manyExcepts returns what policies of 2 KB become, each with 100 exceptions of ::/0, of which

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/hostd/record"
-	"unnest/internal/netdev/tap"
+	"unnest.io/unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/netdev/tap"
 )
 
 const pollsFor = 50 * time.Microsecond

@@ -15,8 +15,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/netdev/tap"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/netdev/tap"
 )
 
 const patience = time.Minute // longer than any test waits for an unplug

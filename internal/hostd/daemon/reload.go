@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"unnest/internal/hostd/quota"
-	"unnest/internal/hostd/status"
-	"unnest/internal/hostd/tenant"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostd/status"
+	"unnest.io/unnest/internal/hostd/tenant"
 )
 
 // Change is what the configuration file says by now, or why it cannot be used.

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
-	"unnest/internal/hostd/status"
+	"unnest.io/unnest/internal/hostd/status"
 )
 
 // reloaded waits until the daemon has taken over what the test has written, and returns

@@ -12,12 +12,12 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostapi/identity"
-	"unnest/internal/hostapi/identity/identitytest"
-	"unnest/internal/hostd/certificates"
-	"unnest/internal/hostd/record"
-	"unnest/internal/hostd/statefile"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/identity"
+	"unnest.io/unnest/internal/hostapi/identity/identitytest"
+	"unnest.io/unnest/internal/hostd/certificates"
+	"unnest.io/unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/hostd/statefile"
 )
 
 // renewing is a guest with a certificate, and a daemon in this process.

@@ -7,9 +7,9 @@ import (
 	"io/fs"
 	"sync"
 	"time"
-	"unnest/internal/hostd/record"
-	"unnest/internal/netdev/ratelimit"
-	"unnest/internal/vmm"
+	"unnest.io/unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/netdev/ratelimit"
+	"unnest.io/unnest/internal/vmm"
 )
 
 // watchGuests connects to guests whose record has appeared, so that leftovers of an

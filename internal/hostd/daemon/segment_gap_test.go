@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/hostapi/segment"
-	"unnest/internal/hostd/segments"
+	"unnest.io/unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/hostd/segments"
 )
 
 // stall is how long frames from one machine to another may not pass.

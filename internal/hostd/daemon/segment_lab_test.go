@@ -25,11 +25,11 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostapi/segment"
-	"unnest/internal/hostd/ports"
-	"unnest/internal/hostd/segments"
-	"unnest/internal/hostd/status"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/hostd/ports"
+	"unnest.io/unnest/internal/hostd/segments"
+	"unnest.io/unnest/internal/hostd/status"
 )
 
 func spec(pod string) *hostdpb.SegmentSpec {

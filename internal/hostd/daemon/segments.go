@@ -9,11 +9,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/hostd/guestrun"
-	"unnest/internal/hostd/ports"
-	"unnest/internal/hostd/record"
-	"unnest/internal/hostd/segments"
-	"unnest/internal/vmm/qemu"
+	"unnest.io/unnest/internal/hostd/guestrun"
+	"unnest.io/unnest/internal/hostd/ports"
+	"unnest.io/unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/hostd/segments"
+	"unnest.io/unnest/internal/vmm/qemu"
 )
 
 // recover keeps what the guests' attachments have, and takes over the segments and the shared

@@ -23,13 +23,13 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/proto"
 
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostapi/identity"
-	"unnest/internal/hostd/api"
-	"unnest/internal/hostd/contain"
-	"unnest/internal/hostd/guestrun"
-	"unnest/internal/hostd/record"
-	"unnest/internal/vmm"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/identity"
+	"unnest.io/unnest/internal/hostd/api"
+	"unnest.io/unnest/internal/hostd/contain"
+	"unnest.io/unnest/internal/hostd/guestrun"
+	"unnest.io/unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/vmm"
 )
 
 // fuzzedDaemon is a daemon in a network namespace of its own, with one guest whose VMM is

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
 )
 
 func (m *machine) attachWithServices(container string) *hostdpb.NIC {

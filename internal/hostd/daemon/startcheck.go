@@ -3,10 +3,10 @@ package daemon
 import (
 	"fmt"
 
-	"unnest/internal/hostd/quota"
-	"unnest/internal/netdev/link"
-	"unnest/internal/netdev/share"
-	"unnest/internal/netdev/tap"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/netdev/link"
+	"unnest.io/unnest/internal/netdev/share"
+	"unnest.io/unnest/internal/netdev/tap"
 )
 
 // warnOfConfiguration logs what an operator may not expect of a configuration: a state

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostd/quota"
 )
 
 func TestWarnsOfConfiguration(t *testing.T) {

@@ -8,10 +8,10 @@ import (
 	"sync"
 	"time"
 
-	"unnest/internal/hostd/api"
-	"unnest/internal/hostd/contain"
-	"unnest/internal/hostd/guestrun"
-	"unnest/internal/hostd/status"
+	"unnest.io/unnest/internal/hostd/api"
+	"unnest.io/unnest/internal/hostd/contain"
+	"unnest.io/unnest/internal/hostd/guestrun"
+	"unnest.io/unnest/internal/hostd/status"
 )
 
 // statusTime bounds the wait for one guest's part.

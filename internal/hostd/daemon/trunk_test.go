@@ -6,7 +6,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
 )
 
 // After a reset of the guest, its trunk NIC goes to the pool. The pod that gets it next has a

@@ -3,9 +3,9 @@ package daemon
 import (
 	"context"
 	"errors"
-	"unnest/internal/hostd/guestrun"
-	"unnest/internal/hostd/record"
-	"unnest/internal/vmm"
+	"unnest.io/unnest/internal/hostd/guestrun"
+	"unnest.io/unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/vmm"
 )
 
 // guardUnenrolled guards the own NICs of guests of the configuration that are not enrolled:

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"unnest/internal/hostd/status"
-	"unnest/internal/netdev/link"
+	"unnest.io/unnest/internal/hostd/status"
+	"unnest.io/unnest/internal/netdev/link"
 )
 
 const unguardedInterval = 10 * time.Second // between two looks for unguarded ports

@@ -9,13 +9,13 @@ import (
 	"net/netip"
 	"time"
 
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostapi/segment"
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/hotplug"
-	"unnest/internal/hostd/ipam"
-	"unnest/internal/hostd/segments"
-	"unnest/internal/hostd/tenant"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/hotplug"
+	"unnest.io/unnest/internal/hostd/ipam"
+	"unnest.io/unnest/internal/hostd/segments"
+	"unnest.io/unnest/internal/hostd/tenant"
 )
 
 // This file decides whether a guest gets a NIC or an endpoint, and has it plugged: the

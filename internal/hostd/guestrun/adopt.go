@@ -3,8 +3,8 @@ package guestrun
 import (
 	"context"
 	"errors"
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/hotplug"
+	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/hotplug"
 )
 
 // tryAdopt takes over an attachment of an earlier daemon. If that fails, the attachment is

@@ -7,8 +7,8 @@ import (
 	"maps"
 	"time"
 
-	"unnest/internal/hostd/hotplug"
-	"unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/hostd/hotplug"
+	"unnest.io/unnest/internal/hostd/record"
 )
 
 const (

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/record"
 )
 
 // Which boots are served and kept, and which are refused. daemon.TestGuestBootedAgain has those that end attachments.

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"slices"
 
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/hotplug"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/hotplug"
 )
 
 // Why a check fails.

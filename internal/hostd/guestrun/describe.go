@@ -1,11 +1,11 @@
 package guestrun
 
 import (
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostapi/segment"
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/hotplug"
-	"unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/hotplug"
+	"unnest.io/unnest/internal/hostd/quota"
 )
 
 // The ephemeral ports of Linux. Each fraction of a segment has all of them; plugins of

@@ -3,8 +3,8 @@ package guestrun
 import (
 	"context"
 	"errors"
-	"unnest/internal/hostd/hotplug"
-	"unnest/internal/vmm"
+	"unnest.io/unnest/internal/hostd/hotplug"
+	"unnest.io/unnest/internal/vmm"
 )
 
 // forward passes the VMM's events to run until the connection or ctx ends.

@@ -13,11 +13,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/hotplug"
-	"unnest/internal/hostd/record"
-	"unnest/internal/hostd/tenant"
-	"unnest/internal/vmm"
+	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/hotplug"
+	"unnest.io/unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/hostd/tenant"
+	"unnest.io/unnest/internal/vmm"
 )
 
 const (

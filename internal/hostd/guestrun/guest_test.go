@@ -7,11 +7,11 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
-	"unnest/internal/hostd/contain"
-	"unnest/internal/hostd/hotplug"
-	"unnest/internal/hostd/metrics"
-	"unnest/internal/hostd/record"
-	"unnest/internal/vmm"
+	"unnest.io/unnest/internal/hostd/contain"
+	"unnest.io/unnest/internal/hostd/hotplug"
+	"unnest.io/unnest/internal/hostd/metrics"
+	"unnest.io/unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/vmm"
 )
 
 // A panic in what drives one guest ends that guest's run. Requests under way get an

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"os"
 	"time"
-	"unnest/internal/vmm"
+	"unnest.io/unnest/internal/vmm"
 
-	"unnest/internal/hostd/credentials"
+	"unnest.io/unnest/internal/hostd/credentials"
 
 	"golang.org/x/sys/unix"
 )

@@ -15,14 +15,14 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/hostapi/identity"
-	"unnest/internal/hostapi/medium"
-	"unnest/internal/hostd/certificates"
-	"unnest/internal/hostd/credentials"
-	"unnest/internal/hostd/guestlog"
-	"unnest/internal/hostd/quota"
-	"unnest/internal/hostd/record"
-	"unnest/internal/vmm"
+	"unnest.io/unnest/internal/hostapi/identity"
+	"unnest.io/unnest/internal/hostapi/medium"
+	"unnest.io/unnest/internal/hostd/certificates"
+	"unnest.io/unnest/internal/hostd/credentials"
+	"unnest.io/unnest/internal/hostd/guestlog"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/vmm"
 )
 
 // fakeDrive is a VMM with a drive.

@@ -2,15 +2,15 @@ package guestrun
 
 import (
 	"context"
-	"unnest/internal/hostd/contain"
-	"unnest/internal/hostd/credentials"
-	"unnest/internal/hostd/metrics"
-	"unnest/internal/hostd/ports"
-	"unnest/internal/hostd/record"
-	"unnest/internal/hostd/segments"
-	"unnest/internal/hostd/shares"
-	"unnest/internal/hostd/turns"
-	"unnest/internal/vmm"
+	"unnest.io/unnest/internal/hostd/contain"
+	"unnest.io/unnest/internal/hostd/credentials"
+	"unnest.io/unnest/internal/hostd/metrics"
+	"unnest.io/unnest/internal/hostd/ports"
+	"unnest.io/unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/hostd/segments"
+	"unnest.io/unnest/internal/hostd/shares"
+	"unnest.io/unnest/internal/hostd/turns"
+	"unnest.io/unnest/internal/vmm"
 )
 
 // Host is what all guests of the host share.

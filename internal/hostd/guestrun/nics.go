@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"time"
 
-	"unnest/internal/hostapi/segment"
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/hotplug"
-	"unnest/internal/hostd/segments"
-	"unnest/internal/hostd/turns"
-	"unnest/internal/netdev/link"
-	"unnest/internal/vmm"
+	"unnest.io/unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/hotplug"
+	"unnest.io/unnest/internal/hostd/segments"
+	"unnest.io/unnest/internal/hostd/turns"
+	"unnest.io/unnest/internal/netdev/link"
+	"unnest.io/unnest/internal/vmm"
 )
 
 // nics are the NICs of one guest: the state of its slots, and the VLANs on its trunk

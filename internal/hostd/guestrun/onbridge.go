@@ -3,8 +3,8 @@ package guestrun
 import (
 	"context"
 
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/hotplug"
+	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/hotplug"
 )
 
 // CorrectPorts connects the ports of pods again that another program has taken off their bridge or set

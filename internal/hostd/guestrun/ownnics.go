@@ -5,8 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
-	"unnest/internal/hostd/ports"
-	"unnest/internal/netdev/link"
+	"unnest.io/unnest/internal/hostd/ports"
+	"unnest.io/unnest/internal/netdev/link"
 )
 
 // ownNICInterval is how long a NIC on a TAP that was put on a bridge of the tenant after the

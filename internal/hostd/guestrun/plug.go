@@ -9,11 +9,11 @@ import (
 	"slices"
 	"time"
 
-	"unnest/internal/hostapi/segment"
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/hotplug"
-	"unnest/internal/netdev/tap"
-	"unnest/internal/vmm"
+	"unnest.io/unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/hotplug"
+	"unnest.io/unnest/internal/netdev/tap"
+	"unnest.io/unnest/internal/vmm"
 )
 
 // plug is the plug of one NIC.

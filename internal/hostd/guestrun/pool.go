@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"unnest/internal/hostd/hotplug"
+	"unnest.io/unnest/internal/hostd/hotplug"
 )
 
 const (

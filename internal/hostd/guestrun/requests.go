@@ -3,13 +3,13 @@ package guestrun
 import (
 	"context"
 
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostapi/identity"
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/segments"
-	"unnest/internal/hostd/shares"
-	"unnest/internal/hostd/status"
-	"unnest/internal/netdev/share"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/identity"
+	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/segments"
+	"unnest.io/unnest/internal/hostd/shares"
+	"unnest.io/unnest/internal/hostd/status"
+	"unnest.io/unnest/internal/netdev/share"
 )
 
 // request has the run goroutine serve a request of the guest's system, which is up then.

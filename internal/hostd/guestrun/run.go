@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"sync"
 	"time"
-	"unnest/internal/hostd/contain"
-	"unnest/internal/hostd/hotplug"
-	"unnest/internal/vmm"
+	"unnest.io/unnest/internal/hostd/contain"
+	"unnest.io/unnest/internal/hostd/hotplug"
+	"unnest.io/unnest/internal/vmm"
 )
 
 // Run serves the guest until ctx or the connection ends. Requests under way fail then.

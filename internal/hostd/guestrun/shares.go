@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/hotplug"
-	"unnest/internal/hostd/shares"
-	"unnest/internal/netdev/share"
-	"unnest/internal/vmm"
+	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/hotplug"
+	"unnest.io/unnest/internal/hostd/shares"
+	"unnest.io/unnest/internal/netdev/share"
+	"unnest.io/unnest/internal/vmm"
 )
 
 // shareSlots are the volumes and the shared memory of one guest: the state of its ports

@@ -3,7 +3,7 @@ package guestrun
 import (
 	"context"
 
-	"unnest/internal/hostd/hotplug"
+	"unnest.io/unnest/internal/hostd/hotplug"
 )
 
 // slots is a state of package hotplug and the code that performs its actions.

@@ -5,10 +5,10 @@ import (
 	"strings"
 	"time"
 
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/hotplug"
-	"unnest/internal/hostd/status"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/hotplug"
+	"unnest.io/unnest/internal/hostd/status"
 )
 
 // attachedAt returns when a NIC in one of the slots was attached, the zero time if that is not known.

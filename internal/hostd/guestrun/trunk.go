@@ -4,11 +4,11 @@ import (
 	"errors"
 	"fmt"
 
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/hotplug"
-	"unnest/internal/netdev/link"
-	"unnest/internal/netdev/vlan"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/hotplug"
+	"unnest.io/unnest/internal/netdev/link"
+	"unnest.io/unnest/internal/netdev/vlan"
 )
 
 // trunk is the NIC of a guest that carries the VLANs of its pods.

@@ -12,10 +12,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/hostd/record"
-	"unnest/internal/vmm"
-	"unnest/internal/vmm/libvirt"
-	"unnest/internal/vmm/qemu"
+	"unnest.io/unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/vmm"
+	"unnest.io/unnest/internal/vmm/libvirt"
+	"unnest.io/unnest/internal/vmm/qemu"
 )
 
 // Dialer returns a function that connects to a guest's VMM. When the guest does not run its error

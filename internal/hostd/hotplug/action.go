@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/attachment"
 )
 
 // Action is something for the caller to do. String describes it in logs.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/attachment"
 )
 
 // Callers tell the reasons of a refusal apart.

@@ -1,6 +1,6 @@
 package hotplug
 
-import "unnest/internal/hostd/attachment"
+import "unnest.io/unnest/internal/hostd/attachment"
 
 // connect begins to connect the slot's NIC to its key, with a record.
 func (m *machine) connect(s *Slot, record attachment.Record) {

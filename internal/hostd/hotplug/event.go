@@ -1,6 +1,6 @@
 package hotplug
 
-import "unnest/internal/hostd/attachment"
+import "unnest.io/unnest/internal/hostd/attachment"
 
 // Event is something that happened to the devices of one guest.
 type Event interface {

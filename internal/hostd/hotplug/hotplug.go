@@ -53,7 +53,7 @@ import (
 	"slices"
 	"time"
 
-	"unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/attachment"
 )
 
 // Config is what stays the same for one guest.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/attachment"
 )
 
 // Random sequences of events, each with its seed. The world checks what must hold after

@@ -4,7 +4,7 @@ import (
 	"maps"
 	"slices"
 
-	"unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/attachment"
 )
 
 // sighting is what was seen of one slot, by generation.

@@ -3,7 +3,7 @@ package hotplug
 import (
 	"cmp"
 
-	"unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/attachment"
 )
 
 // assign finds a slot for a key that has no device, and begins to plug or connect one.

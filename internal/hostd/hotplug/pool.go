@@ -1,6 +1,6 @@
 package hotplug
 
-import "unnest/internal/hostd/attachment"
+import "unnest.io/unnest/internal/hostd/attachment"
 
 // Deficit is how many more warm NICs are wanted and could be plugged now, in addition
 // to those being plugged: that many Refills have an effect.

@@ -3,7 +3,7 @@ package hotplug
 import (
 	"slices"
 
-	"unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/attachment"
 )
 
 // serveQueue plugs the devices that wait for a slot, unplugs as many warm NICs as

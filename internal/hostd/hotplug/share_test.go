@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/attachment"
 )
 
 // ports simulates a guest's ports for shares, and the caller that performs the actions.

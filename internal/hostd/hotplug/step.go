@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/attachment"
 )
 
 // Step returns the state after e and the actions that e calls for, to be

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/attachment"
 )
 
 // faults says what can go wrong in a world, in addition to plugs that fail and a guest

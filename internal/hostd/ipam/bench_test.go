@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/hostd/ipam"
+	"unnest.io/unnest/internal/hostd/ipam"
 )
 
 // Each benchmark allocates and releases one address while others are taken: none, a

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/hostd/ipam"
+	"unnest.io/unnest/internal/hostd/ipam"
 )
 
 var start = time.Unix(1e9, 0)

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/hostd/ipam"
+	"unnest.io/unnest/internal/hostd/ipam"
 )
 
 // tenants are small enough to be listed.

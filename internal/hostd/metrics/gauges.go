@@ -7,7 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"unnest/internal/hostd/status"
+	"unnest.io/unnest/internal/hostd/status"
 )
 
 // scrapeTime bounds one scrape.

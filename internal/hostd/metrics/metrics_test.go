@@ -15,8 +15,8 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
-	"unnest/internal/hostapi/segment"
-	"unnest/internal/hostd/status"
+	"unnest.io/unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/hostd/status"
 )
 
 type fakeSource struct{}

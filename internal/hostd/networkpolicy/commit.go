@@ -5,7 +5,7 @@ import (
 	"maps"
 	"time"
 
-	"unnest/internal/netdev/isolation"
+	"unnest.io/unnest/internal/netdev/isolation"
 )
 
 // Committed is the answer to a commit.

@@ -11,10 +11,10 @@ import (
 	"slices"
 	"sync"
 
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/quota"
-	"unnest/internal/netdev/isolation"
-	"unnest/internal/netdev/link"
+	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/netdev/isolation"
+	"unnest.io/unnest/internal/netdev/link"
 )
 
 // Configure makes the tenants' settings and bridges those of a configuration, for the ports that

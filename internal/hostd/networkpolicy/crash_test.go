@@ -12,12 +12,12 @@ import (
 	"slices"
 	"testing"
 
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/quota"
-	"unnest/internal/netdev/isolation"
-	"unnest/internal/netdev/link"
-	"unnest/internal/netdev/nft"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/netdev/isolation"
+	"unnest.io/unnest/internal/netdev/link"
+	"unnest.io/unnest/internal/netdev/nft"
 )
 
 var errCrash = errors.New("the daemon crashes here")

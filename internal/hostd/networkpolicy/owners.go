@@ -3,7 +3,7 @@ package networkpolicy
 import (
 	"net/netip"
 
-	"unnest/internal/netdev/isolation"
+	"unnest.io/unnest/internal/netdev/isolation"
 )
 
 // nobodys are the rules of a port of which more than one pod is said to be the owner.

@@ -5,9 +5,9 @@ import (
 	"net/netip"
 	"testing"
 
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/netdev/isolation"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/netdev/isolation"
 )
 
 // A pod that has ended, and that the API still lists with its address, has no part in what the

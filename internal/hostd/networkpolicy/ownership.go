@@ -5,8 +5,8 @@ import (
 	"net/netip"
 	"slices"
 
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostd/attachment"
 )
 
 // A policy client learns from the daemon which addresses the pods here have: the status of a

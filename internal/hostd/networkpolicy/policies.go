@@ -11,14 +11,14 @@ import (
 	"os"
 	"sync"
 
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostapi/policylimit"
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/statefile"
-	"unnest/internal/hostd/status"
-	"unnest/internal/hostd/turns"
-	"unnest/internal/netdev/isolation"
-	"unnest/internal/netdev/nft"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/policylimit"
+	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/statefile"
+	"unnest.io/unnest/internal/hostd/status"
+	"unnest.io/unnest/internal/hostd/turns"
+	"unnest.io/unnest/internal/netdev/isolation"
+	"unnest.io/unnest/internal/netdev/nft"
 )
 
 // Policies are which connections the pods of the tenants may have, as a policy client of

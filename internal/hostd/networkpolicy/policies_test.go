@@ -14,14 +14,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostapi/iprange"
-	"unnest/internal/hostapi/policylimit"
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/quota"
-	"unnest/internal/hostd/turns"
-	"unnest/internal/netdev/isolation"
-	"unnest/internal/netdev/nft"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/iprange"
+	"unnest.io/unnest/internal/hostapi/policylimit"
+	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostd/turns"
+	"unnest.io/unnest/internal/netdev/isolation"
+	"unnest.io/unnest/internal/netdev/nft"
 )
 
 // kernel is a packet filter that refuses what is larger than a transaction can be, or all.

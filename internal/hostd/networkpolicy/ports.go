@@ -8,10 +8,10 @@ import (
 	"reflect"
 	"slices"
 
-	"unnest/internal/hostapi/iprange"
-	"unnest/internal/hostapi/policylimit"
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/netdev/isolation"
+	"unnest.io/unnest/internal/hostapi/iprange"
+	"unnest.io/unnest/internal/hostapi/policylimit"
+	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/netdev/isolation"
 )
 
 // filtered is a port and the namespace of its pod.

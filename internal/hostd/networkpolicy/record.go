@@ -9,8 +9,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"unnest/internal/hostapi/iprange"
-	"unnest/internal/netdev/isolation"
+	"unnest.io/unnest/internal/hostapi/iprange"
+	"unnest.io/unnest/internal/netdev/isolation"
 )
 
 // A record of a tenant says what its pods here may do. It has what the kernel has taken, and

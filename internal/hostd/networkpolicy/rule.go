@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"math"
 
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostapi/iprange"
-	"unnest/internal/netdev/isolation"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/iprange"
+	"unnest.io/unnest/internal/netdev/isolation"
 )
 
 // parseRule checks a rule of a policy client.

@@ -4,8 +4,8 @@ import (
 	"net/netip"
 	"slices"
 
-	"unnest/internal/hostapi/iprange"
-	"unnest/internal/netdev/isolation"
+	"unnest.io/unnest/internal/hostapi/iprange"
+	"unnest.io/unnest/internal/netdev/isolation"
 )
 
 // serviceAddress is the address of a pod's connections to services, next to the first address

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
-	"unnest/internal/hostapi/iprange"
-	"unnest/internal/netdev/isolation"
+	"unnest.io/unnest/internal/hostapi/iprange"
+	"unnest.io/unnest/internal/netdev/isolation"
 )
 
 // Of all addresses of a small network, peersWith changes those of services only, and makes

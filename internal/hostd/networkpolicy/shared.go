@@ -3,8 +3,8 @@ package networkpolicy
 import (
 	"crypto/sha256"
 
-	"unnest/internal/hostapi/iprange"
-	"unnest/internal/netdev/isolation"
+	"unnest.io/unnest/internal/hostapi/iprange"
+	"unnest.io/unnest/internal/netdev/isolation"
 )
 
 // sharedPeers are peers of rules by their iprange.Sum, so that pods with the same have them once.

@@ -7,10 +7,10 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostapi/policylimit"
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/netdev/isolation"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/policylimit"
+	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/netdev/isolation"
 )
 
 // Staging is what a stream has said, in force after the next commit. It begins empty, so the

@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostapi/policylimit"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/policylimit"
 )
 
 // stagedPod returns the policy of a pod that allows peers to connect to its ports 80 to 90.

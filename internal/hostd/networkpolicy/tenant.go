@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"unnest/internal/netdev/isolation"
+	"unnest.io/unnest/internal/netdev/isolation"
 )
 
 type tenant struct {

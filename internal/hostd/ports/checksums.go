@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"unnest/internal/netdev/checksum"
-	"unnest/internal/netdev/link"
+	"unnest.io/unnest/internal/netdev/checksum"
+	"unnest.io/unnest/internal/netdev/link"
 )
 
 // checksums has the frames of ports checked by package checksum.

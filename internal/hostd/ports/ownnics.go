@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync"
 
-	"unnest/internal/netdev/link"
+	"unnest.io/unnest/internal/netdev/link"
 )
 
 // OwnNICs are the own NICs of guests of the configuration that the daemon has found through

@@ -13,13 +13,13 @@ import (
 	"slices"
 	"sync"
 
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/networkpolicy"
-	"unnest/internal/hostd/turns"
-	"unnest/internal/netdev/antispoof"
-	"unnest/internal/netdev/bridge"
-	"unnest/internal/netdev/link"
-	"unnest/internal/netdev/ratelimit"
+	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/networkpolicy"
+	"unnest.io/unnest/internal/hostd/turns"
+	"unnest.io/unnest/internal/netdev/antispoof"
+	"unnest.io/unnest/internal/netdev/bridge"
+	"unnest.io/unnest/internal/netdev/link"
+	"unnest.io/unnest/internal/netdev/ratelimit"
 )
 
 // Ports are the host's ends of the guests' NICs: TAPs and the ports of VLANs, on

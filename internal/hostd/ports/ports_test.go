@@ -12,9 +12,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/netdev/antispoof"
-	"unnest/internal/netdev/tap"
+	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/netdev/antispoof"
+	"unnest.io/unnest/internal/netdev/tap"
 )
 
 // inHost returns a function that calls another in a network namespace with the bridge br0.

@@ -6,11 +6,11 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/turns"
-	"unnest/internal/netdev/link"
-	"unnest/internal/netdev/ratelimit"
-	"unnest/internal/netdev/tap"
+	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/turns"
+	"unnest.io/unnest/internal/netdev/link"
+	"unnest.io/unnest/internal/netdev/ratelimit"
+	"unnest.io/unnest/internal/netdev/tap"
 )
 
 // Delete deletes a port, with its limits and its guard. A port that does not exist is not an

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"sync"
 
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/netdev/link"
+	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/netdev/link"
 )
 
 // services are the service addresses of pods: a guest may send from those of its own pods, by

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/hostd/ipam"
+	"unnest.io/unnest/internal/hostd/ipam"
 )
 
 func tenantPath(i int) string { return fmt.Sprintf("tenants[%d]", i) }

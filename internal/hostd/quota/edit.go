@@ -11,7 +11,7 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 
-	"unnest/internal/yamldoc"
+	"unnest.io/unnest/internal/yamldoc"
 )
 
 // ErrGuest is wrapped when the configuration has a guest already, or does not have it.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostd/quota"
 )
 
 var node3 = quota.Guest{

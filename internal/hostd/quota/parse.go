@@ -5,8 +5,8 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
-	"unnest/internal/hostd/ipam"
-	"unnest/internal/yamldoc"
+	"unnest.io/unnest/internal/hostd/ipam"
+	"unnest.io/unnest/internal/yamldoc"
 )
 
 // Defaults of keys that a file may omit.

@@ -10,8 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"unnest/internal/hostd/ipam"
-	"unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostd/ipam"
+	"unnest.io/unnest/internal/hostd/quota"
 )
 
 const small = `tenants:

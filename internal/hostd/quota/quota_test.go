@@ -5,7 +5,7 @@ import (
 	"math"
 	"testing"
 
-	"unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostd/quota"
 )
 
 func TestTenant(t *testing.T) {

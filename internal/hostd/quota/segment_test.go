@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostd/quota"
 )
 
 func TestSegmentModeFor(t *testing.T) {

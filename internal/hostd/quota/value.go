@@ -11,7 +11,7 @@ import (
 	"strings"
 	"unicode"
 
-	"unnest/internal/yamldoc"
+	"unnest.io/unnest/internal/yamldoc"
 )
 
 // word returns a parser of texts.

@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"unnest/internal/hostd/statefile"
+	"unnest.io/unnest/internal/hostd/statefile"
 )
 
 // Boot is which boot of a guest's kernel has called last. All attachments of the guest's pods are of that boot.

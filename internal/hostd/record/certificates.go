@@ -12,9 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/hostapi/identity"
-	"unnest/internal/hostd/certificates"
-	"unnest/internal/hostd/statefile"
+	"unnest.io/unnest/internal/hostapi/identity"
+	"unnest.io/unnest/internal/hostd/certificates"
+	"unnest.io/unnest/internal/hostd/statefile"
 )
 
 // This file keeps the set of a guest's certificates. It is in the guest's directory once

@@ -8,8 +8,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"unnest/internal/hostapi/identity"
-	"unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostapi/identity"
+	"unnest.io/unnest/internal/hostd/quota"
 )
 
 // Read returns the record of a guest, completed from the configuration if the

@@ -14,11 +14,11 @@ import (
 	"strconv"
 	"time"
 
-	"unnest/internal/hostapi/identity"
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/quota"
-	"unnest/internal/hostd/statefile"
-	"unnest/internal/netdev/link"
+	"unnest.io/unnest/internal/hostapi/identity"
+	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostd/statefile"
+	"unnest.io/unnest/internal/netdev/link"
 )
 
 // Guest describes a guest to the daemon. Whoever starts the guest writes it once

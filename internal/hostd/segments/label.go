@@ -8,10 +8,10 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/hostapi/segment"
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/hotplug"
-	"unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/hotplug"
+	"unnest.io/unnest/internal/hostd/quota"
 )
 
 // label is what the alias of a segment's TAP records for the next daemon: everything

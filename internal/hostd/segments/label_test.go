@@ -9,9 +9,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/hotplug"
-	"unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/hotplug"
+	"unnest.io/unnest/internal/hostd/quota"
 )
 
 func longLabel() label {

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"sync"
 
-	"unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/attachment"
 )
 
 // This file has the locks: one per tenant, held while one of its segments changes, and one

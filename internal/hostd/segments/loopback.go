@@ -5,9 +5,9 @@ import (
 	"os"
 	"time"
 
-	"unnest/internal/hostapi/segment"
-	"unnest/internal/netdev/link"
-	"unnest/internal/netdev/reflector"
+	"unnest.io/unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/netdev/link"
+	"unnest.io/unnest/internal/netdev/reflector"
 )
 
 // loopback is a segment's TAP: the reflector on it, and its names.

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"slices"
 
-	"unnest/internal/hostapi/segment"
-	"unnest/internal/hostd/quota"
-	"unnest/internal/netdev/link"
-	"unnest/internal/vmm"
+	"unnest.io/unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/netdev/link"
+	"unnest.io/unnest/internal/vmm"
 )
 
 // Guest is a guest that may have endpoints.

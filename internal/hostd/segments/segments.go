@@ -18,11 +18,11 @@ import (
 	"sync"
 	"time"
 
-	"unnest/internal/hostapi/segment"
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/quota"
-	"unnest/internal/hostd/status"
-	"unnest/internal/netdev/reflector"
+	"unnest.io/unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostd/status"
+	"unnest.io/unnest/internal/netdev/reflector"
 )
 
 // AnnounceInterval is how often the daemon has to call Tick: each segment's members

@@ -13,11 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/hostapi/segment"
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/hotplug"
-	"unnest/internal/hostd/quota"
-	"unnest/internal/netdev/reflector"
+	"unnest.io/unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/hotplug"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/netdev/reflector"
 )
 
 // fakeLoopback simulates a segment's TAP.

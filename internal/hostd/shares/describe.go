@@ -1,9 +1,9 @@
 package shares
 
 import (
-	"unnest/internal/hostd/hotplug"
-	"unnest/internal/hostd/status"
-	"unnest/internal/netdev/share"
+	"unnest.io/unnest/internal/hostd/hotplug"
+	"unnest.io/unnest/internal/hostd/status"
+	"unnest.io/unnest/internal/netdev/share"
 )
 
 // Shared is a volume or shared memory of a guest, and how the guest reaches it.

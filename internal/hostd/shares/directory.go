@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"unnest/internal/hostd/quota"
-	"unnest/internal/netdev/share"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/netdev/share"
 )
 
 // reserveVolume counts a volume as a guest's, unless the tenant's limit is reached. It

@@ -3,8 +3,8 @@ package shares
 import (
 	"errors"
 
-	"unnest/internal/hostd/quota"
-	"unnest/internal/netdev/share"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/netdev/share"
 )
 
 func (r *Registry) export(dir string) share.Export { return share.Export{Dir: dir, Owner: r.owner} }

@@ -5,11 +5,11 @@ import (
 	"errors"
 	"log/slog"
 
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/hotplug"
-	"unnest/internal/hostd/quota"
-	"unnest/internal/netdev/share"
-	"unnest/internal/vmm"
+	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/hotplug"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/netdev/share"
+	"unnest.io/unnest/internal/vmm"
 )
 
 // Guest is one guest's volumes and shared memory: devices in ports of their own, or

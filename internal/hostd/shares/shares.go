@@ -16,9 +16,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"unnest/internal/hostd/quota"
-	"unnest/internal/netdev/share"
-	"unnest/internal/vmm"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/netdev/share"
+	"unnest.io/unnest/internal/vmm"
 )
 
 // Reasons to refuse a volume or shared memory, to be told apart with errors.Is.

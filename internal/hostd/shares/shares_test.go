@@ -6,11 +6,11 @@ import (
 	"log/slog"
 	"testing"
 
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/hotplug"
-	"unnest/internal/hostd/quota"
-	"unnest/internal/netdev/share"
-	"unnest/internal/vmm"
+	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/hotplug"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/netdev/share"
+	"unnest.io/unnest/internal/vmm"
 )
 
 // memory is shared memory of the pod web.

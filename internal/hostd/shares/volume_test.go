@@ -7,11 +7,11 @@ import (
 	"path/filepath"
 	"testing"
 
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/hotplug"
-	"unnest/internal/hostd/quota"
-	"unnest/internal/netdev/share"
-	"unnest/internal/vmm"
+	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/hotplug"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/netdev/share"
+	"unnest.io/unnest/internal/vmm"
 )
 
 // refusingVMM maps memory and plugs no volume.

@@ -7,7 +7,7 @@ package status
 import (
 	"time"
 
-	"unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/hostapi/segment"
 )
 
 // SchemaVersion is the version of the JSON of a Status. Keys are added without a new version;

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"unnest/internal/hostd/ipam"
-	"unnest/internal/hostd/statefile"
+	"unnest.io/unnest/internal/hostd/ipam"
+	"unnest.io/unnest/internal/hostd/statefile"
 )
 
 const (

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/hostd/ipam"
+	"unnest.io/unnest/internal/hostd/ipam"
 )
 
 // Whatever is in the file of cooling addresses: the daemon starts, and no address rests

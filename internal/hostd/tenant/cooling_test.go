@@ -11,9 +11,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-	"unnest/internal/hostd/contain"
-	"unnest/internal/hostd/ipam"
-	"unnest/internal/hostd/metrics"
+	"unnest.io/unnest/internal/hostd/contain"
+	"unnest.io/unnest/internal/hostd/ipam"
+	"unnest.io/unnest/internal/hostd/metrics"
 )
 
 // lockedBuffer is a log that several goroutines write.

@@ -2,8 +2,8 @@ package tenant
 
 import (
 	"fmt"
-	"unnest/internal/hostd/ipam"
-	"unnest/internal/hostd/status"
+	"unnest.io/unnest/internal/hostd/ipam"
+	"unnest.io/unnest/internal/hostd/status"
 )
 
 // Limited says why the daemon would refuse an attachment now, "" when it would not.

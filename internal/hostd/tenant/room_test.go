@@ -2,8 +2,8 @@ package tenant
 
 import (
 	"testing"
-	"unnest/internal/hostd/quota"
-	"unnest/internal/hostd/status"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostd/status"
 )
 
 // The NICs that a guest's pods can still get are as many as slots, limits and addresses allow.

@@ -15,10 +15,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/ipam"
-	"unnest/internal/hostd/quota"
-	"unnest/internal/netdev/ratelimit"
+	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/ipam"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/netdev/ratelimit"
 )
 
 // Tenant is the network that several guests share: its quotas, its attachments, and the

@@ -15,9 +15,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"unnest/internal/hostd/attachment"
-	"unnest/internal/hostd/ipam"
-	"unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/ipam"
+	"unnest.io/unnest/internal/hostd/quota"
 )
 
 // tenantPolicy is that of a tenant with a cool-down of a minute.

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 
-	"unnest/deploy"
+	"unnest.io/unnest/deploy"
 )
 
 // SplitObjects returns the objects by which the chart has pods split, for a controller that runs

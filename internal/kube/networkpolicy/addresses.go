@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"unnest/internal/hostapi/iprange"
+	"unnest.io/unnest/internal/hostapi/iprange"
 )
 
 // Addresses say which addresses count for a pod. Its status does not say so by itself: the

@@ -6,7 +6,7 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 
-	"unnest/internal/hostapi/iprange"
+	"unnest.io/unnest/internal/hostapi/iprange"
 )
 
 // everyone are all addresses.

@@ -8,7 +8,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"pgregory.net/rapid"
 
-	"unnest/internal/hostapi/iprange"
+	"unnest.io/unnest/internal/hostapi/iprange"
 )
 
 // A block is its addresses without those of its exceptions, by brute force.

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"pgregory.net/rapid"
 
-	"unnest/internal/hostapi/iprange"
+	"unnest.io/unnest/internal/hostapi/iprange"
 )
 
 // connection is one that a pod has with a peer, in one direction.

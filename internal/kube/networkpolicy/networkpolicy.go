@@ -16,8 +16,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"unnest/internal/hostapi/iprange"
-	"unnest/internal/hostapi/policylimit"
+	"unnest.io/unnest/internal/hostapi/iprange"
+	"unnest.io/unnest/internal/hostapi/policylimit"
 )
 
 // Cluster is what the rules follow from.

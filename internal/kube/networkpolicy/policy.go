@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
-	"unnest/internal/hostapi/iprange"
-	"unnest/internal/hostapi/policylimit"
+	"unnest.io/unnest/internal/hostapi/iprange"
+	"unnest.io/unnest/internal/hostapi/policylimit"
 )
 
 // policy is a policy, with what has followed from the latest snapshot.

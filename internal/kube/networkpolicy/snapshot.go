@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
-	"unnest/internal/hostapi/iprange"
+	"unnest.io/unnest/internal/hostapi/iprange"
 )
 
 // pod is what rules follow from of a pod with an address of its own, or without address yet.

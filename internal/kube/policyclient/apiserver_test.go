@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
-	"unnest/internal/kube/kubetest"
+	"unnest.io/unnest/internal/kube/kubetest"
 )
 
 // apply creates or changes an object, or its status.

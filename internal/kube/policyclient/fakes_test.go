@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
 )
 
 // apiServer serves lists and watches of objects, as JSON.

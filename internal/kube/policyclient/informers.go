@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
-	"unnest/internal/kube/networkpolicy"
-	"unnest/internal/kube/splitpod"
+	"unnest.io/unnest/internal/kube/networkpolicy"
+	"unnest.io/unnest/internal/kube/splitpod"
 )
 
 // informers follow what policies depend on, by list and watch.

@@ -21,8 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/kube/networkpolicy"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/kube/networkpolicy"
 )
 
 const (

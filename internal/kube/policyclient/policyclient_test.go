@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/kube/splitpod"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/kube/splitpod"
 )
 
 // patience is for what must happen, on any machine.

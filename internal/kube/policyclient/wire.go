@@ -7,9 +7,9 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostapi/policylimit"
-	"unnest/internal/kube/networkpolicy"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/policylimit"
+	"unnest.io/unnest/internal/kube/networkpolicy"
 )
 
 const (

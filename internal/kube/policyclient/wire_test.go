@@ -9,9 +9,9 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"unnest/internal/hostapi/hostdpb"
-	"unnest/internal/hostapi/iprange"
-	"unnest/internal/kube/networkpolicy"
+	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/iprange"
+	"unnest.io/unnest/internal/kube/networkpolicy"
 )
 
 // A policy of any size fits into messages, and is the same after them.

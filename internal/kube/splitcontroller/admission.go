@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
-	"unnest/internal/kube/splitpod"
+	"unnest.io/unnest/internal/kube/splitpod"
 )
 
 // admit changes new pods with the annotation, and refuses those that cannot be split.

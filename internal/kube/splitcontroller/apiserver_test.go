@@ -24,8 +24,8 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"unnest/internal/kube/kubetest"
-	"unnest/internal/kube/splitpod"
+	"unnest.io/unnest/internal/kube/kubetest"
+	"unnest.io/unnest/internal/kube/splitpod"
 )
 
 const (

@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"unnest/internal/kube/splitpod"
+	"unnest.io/unnest/internal/kube/splitpod"
 )
 
 const usage = `Splits pods that have the annotation unnest.io/split over nodes of one host.

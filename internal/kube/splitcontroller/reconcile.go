@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"unnest/internal/kube/splitpod"
+	"unnest.io/unnest/internal/kube/splitpod"
 )
 
 // reconciler executes splitpod's steps. It may be killed between any two calls of the API.

@@ -30,7 +30,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
-	"unnest/internal/kube/splitpod"
+	"unnest.io/unnest/internal/kube/splitpod"
 )
 
 // Names of objects, which the chart has too.

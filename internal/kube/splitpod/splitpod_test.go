@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"unnest/internal/plan/cluster"
-	"unnest/internal/plan/manifest"
+	"unnest.io/unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/manifest"
 )
 
 // newPod returns a pod with a container for each name.

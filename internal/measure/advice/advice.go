@@ -13,8 +13,8 @@ import (
 	"math"
 	"slices"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/stats"
 )
 
 // Subject is what a choice is about.

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/measure/collocation"
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/rundir"
-	"unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/measure/collocation"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/rundir"
+	"unnest.io/unnest/internal/measure/stats"
 )
 
 // network is a run of one case in configurations whose latencies are multiples of 100 µs, with

@@ -6,9 +6,9 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/stack"
-	"unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/stats"
 )
 
 // rule is a change of one property of a configuration.

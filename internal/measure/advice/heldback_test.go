@@ -12,9 +12,9 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/rundir"
-	"unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/rundir"
+	"unnest.io/unnest/internal/measure/stats"
 )
 
 var publish = flag.Bool("publish", false, "split and simulate many runs and rewrite the tables of docs/advise.md")

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"slices"
 
-	"unnest/experiments"
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/stats"
+	"unnest.io/unnest/experiments"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/stats"
 )
 
 // studies says how each subject is measured.

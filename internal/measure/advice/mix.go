@@ -8,9 +8,9 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/measure/collocation"
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/collocation"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/stack"
 )
 
 // load is a kind of domain with what it serves.

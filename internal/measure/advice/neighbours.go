@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/measure/collocation"
-	"unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/collocation"
+	"unnest.io/unnest/internal/measure/result"
 )
 
 // alone finds the visit of a load that was alone on the host in a block.

@@ -5,8 +5,8 @@ import (
 	"math"
 	"slices"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/stats"
 )
 
 // study is a run whose samples are found by configuration, case, metric and block.

@@ -3,9 +3,9 @@ package advice
 import (
 	"fmt"
 
-	"unnest/internal/measure/collocation"
-	"unnest/internal/measure/stack"
-	"unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/measure/collocation"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/stats"
 )
 
 // reasons says what each domain keeps, and what the domains compete for.

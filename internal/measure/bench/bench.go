@@ -12,11 +12,11 @@ import (
 	"errors"
 	"fmt"
 
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/machines"
-	"unnest/internal/measure/machines/thishost"
-	"unnest/internal/measure/stack"
-	"unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/machines"
+	"unnest.io/unnest/internal/measure/machines/thishost"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/testbed/image"
 )
 
 // Running is an experiment that is up.

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"unnest/internal/measure/benchtest"
+	"unnest.io/unnest/internal/measure/benchtest"
 )
 
 // The parts of a phase have its number. A restart of a machine later has none.

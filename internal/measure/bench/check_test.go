@@ -5,11 +5,11 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/experiments"
-	"unnest/internal/measure/benchtest"
-	"unnest/internal/measure/collocation"
-	"unnest/internal/measure/machines"
-	"unnest/internal/measure/study/domains"
+	"unnest.io/unnest/experiments"
+	"unnest.io/unnest/internal/measure/benchtest"
+	"unnest.io/unnest/internal/measure/collocation"
+	"unnest.io/unnest/internal/measure/machines"
+	"unnest.io/unnest/internal/measure/study/domains"
 )
 
 // Every study that comes with unnest can be brought up, but for those in an existing cluster.

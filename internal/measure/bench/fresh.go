@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/noise"
-	"unnest/internal/measure/study/clientserver"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/noise"
+	"unnest.io/unnest/internal/measure/study/clientserver"
 )
 
 // fresh brings a study up anew for each block. What machines draw once when they start, such as the

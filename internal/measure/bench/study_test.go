@@ -4,8 +4,8 @@ import (
 	"slices"
 	"testing"
 
-	"unnest/internal/measure/benchtest"
-	"unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/benchtest"
+	"unnest.io/unnest/internal/measure/experiment"
 )
 
 // The study harness has the configurations that the code distinguishes, and metrics for

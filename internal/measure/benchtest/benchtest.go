@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"unnest/experiments"
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/stack"
-	"unnest/internal/measure/workload"
+	"unnest.io/unnest/experiments"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/workload"
 )
 
 // KafkaCases is an experiment whose servers and clients need more than our programs.

@@ -9,7 +9,7 @@
 package collocation
 
 import (
-	"unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/result"
 )
 
 // The metrics of a case in a configuration with domains. Aggregate is the primary one: the sum

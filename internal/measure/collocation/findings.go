@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/stats"
 )
 
 // Findings are what the samples of a run say about its domains. Every number is over the blocks

@@ -5,7 +5,7 @@ import (
 	"math"
 	"testing"
 
-	"unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/result"
 )
 
 // study is a run in which every domain answers 100 per percent of its load alone, times noise of the

@@ -3,8 +3,8 @@ package collocation
 import (
 	"strconv"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/stats"
 )
 
 // peaks finds the intensity of each configuration and size at which it answers most. It needs two

@@ -5,8 +5,8 @@ import (
 	"math"
 	"time"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/workload"
 )
 
 // Breakdown is busy CPU time in the disjoint categories of Bacou et al. 2019, §5.1.

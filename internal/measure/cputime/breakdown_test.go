@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/measure/workload"
 )
 
 func TestBreakdown(t *testing.T) {

@@ -7,9 +7,9 @@ import (
 	"strconv"
 	"time"
 
-	"unnest/internal/measure/noise"
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/measure/noise"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/stats"
 )
 
 // attempt runs x once within its time limit, which does not include Renew.

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 
-	"unnest/internal/measure/noise"
-	"unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/measure/noise"
+	"unnest.io/unnest/internal/measure/workload"
 )
 
 // ErrFatal is wrapped by a Bench's error after which no execution can succeed, such as

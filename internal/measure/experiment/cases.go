@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/suite"
-	"unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/suite"
+	"unnest.io/unnest/internal/measure/workload"
 )
 
 // checkCases adds the cases of each group, and refuses duplicate names.

@@ -8,9 +8,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/suite"
-	"unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/suite"
+	"unnest.io/unnest/internal/measure/workload"
 )
 
 var started = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

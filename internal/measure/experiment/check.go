@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/stack"
 )
 
 // Limits of an experiment file. They catch typing errors.

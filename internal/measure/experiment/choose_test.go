@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"unnest/experiments"
+	"unnest.io/unnest/experiments"
 )
 
 // A run of some cases is resumed with them.

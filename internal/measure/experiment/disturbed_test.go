@@ -5,8 +5,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"unnest/internal/measure/noise"
-	"unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/noise"
+	"unnest.io/unnest/internal/measure/result"
 )
 
 // A disturbed execution is repeated at once, up to three times, whatever its result. On a machine that is

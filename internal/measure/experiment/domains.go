@@ -7,10 +7,10 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
-	"unnest/internal/measure/collocation"
-	"unnest/internal/measure/stack"
-	"unnest/internal/measure/workload"
-	"unnest/internal/yamldoc"
+	"unnest.io/unnest/internal/measure/collocation"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/yamldoc"
 )
 
 // maxNeighbours limits the idle neighbours of a configuration.

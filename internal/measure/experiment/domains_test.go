@@ -7,10 +7,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"unnest/internal/measure/collocation"
-	"unnest/internal/measure/rundir"
-	"unnest/internal/measure/stack"
-	"unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/measure/collocation"
+	"unnest.io/unnest/internal/measure/rundir"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/workload"
 )
 
 const domainsFile = `name: mixes

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"unnest/internal/measure/noise"
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/rundir"
+	"unnest.io/unnest/internal/measure/noise"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/rundir"
 )
 
 // ErrIncomplete is wrapped by the error of a run that reached its end but gave up some

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/result"
 )
 
 // overhead is the assumed time of an execution beyond its client: starting and stopping

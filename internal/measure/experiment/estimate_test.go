@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/stack"
 )
 
 func TestHistory(t *testing.T) {

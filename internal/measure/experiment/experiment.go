@@ -13,11 +13,11 @@ import (
 	"strings"
 	"time"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/stack"
-	"unnest/internal/measure/stats"
-	"unnest/internal/measure/suite"
-	"unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/measure/suite"
+	"unnest.io/unnest/internal/measure/workload"
 )
 
 // Spec is a valid experiment: the cases that compare configurations, and how often they

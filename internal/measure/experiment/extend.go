@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/stats"
 )
 
 // Random streams of the blocks beyond the schedule, which has stream 0.

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/measure/stack"
-	"unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/workload"
 )
 
 // Pair is two nodes of a cluster, or one twice: that of the client and that of the server.

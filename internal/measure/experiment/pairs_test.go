@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/stack"
 )
 
 const inCluster = `name: cluster

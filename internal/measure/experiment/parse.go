@@ -7,11 +7,11 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
-	"unnest/internal/measure/stack"
-	"unnest/internal/measure/stats"
-	"unnest/internal/measure/suite"
-	"unnest/internal/measure/workload"
-	"unnest/internal/yamldoc"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/measure/suite"
+	"unnest.io/unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/yamldoc"
 )
 
 // suites returns the cases of the suite called name, see suite.Of.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"unnest/experiments"
-	"unnest/internal/measure/stack"
+	"unnest.io/unnest/experiments"
+	"unnest.io/unnest/internal/measure/stack"
 )
 
 const small = `name: small

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/result"
 )
 
 // Probe is a measurement made by Go code, without a workload or a script of a suite.

@@ -3,7 +3,7 @@ package experiment
 import (
 	"time"
 
-	"unnest/internal/measure/noise"
+	"unnest.io/unnest/internal/measure/noise"
 )
 
 // Progress receives the events of a run. Its methods are called one at a time.

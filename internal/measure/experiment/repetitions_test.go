@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/result"
 )
 
 // seldom has a case that is in the first two of six blocks.

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"fmt"
 
-	"unnest/internal/measure/stack"
-	"unnest/internal/measure/suite"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/suite"
 )
 
 // Overcommit is a way to size nested machines (FitzGerald 2014, §2.4).

@@ -6,8 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"unnest/internal/measure/stack"
-	"unnest/internal/measure/suite"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/suite"
 )
 
 func TestMachines(t *testing.T) {

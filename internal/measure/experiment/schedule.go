@@ -4,8 +4,8 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/stack"
 )
 
 // Execution is one run of one case in one configuration.

@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/jsonschema-go/jsonschema"
 
-	"unnest/experiments"
-	"unnest/internal/measure/stack"
+	"unnest.io/unnest/experiments"
+	"unnest.io/unnest/internal/measure/stack"
 )
 
 // property is a part of experiments/schema.json.

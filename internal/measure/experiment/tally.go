@@ -3,7 +3,7 @@ package experiment
 import (
 	"errors"
 
-	"unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/result"
 )
 
 // tally counts executions that were given up, and remembers how each pair of case and

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/stack"
 )
 
 // The parsers of single values. Their errors give the accepted values and the found one.

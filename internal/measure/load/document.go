@@ -14,7 +14,7 @@ import (
 	"github.com/valyala/fasthttp"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/measure/workload"
 )
 
 // documentClient asks a web server for a document. It opens a connection for each request, as

@@ -16,7 +16,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/measure/workload"
 )
 
 // produceJob is a load of a Kafka broker, by Kafka's own producer performance tool.

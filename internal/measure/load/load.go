@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/measure/load/pacing"
-	"unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/measure/load/pacing"
+	"unnest.io/unnest/internal/measure/workload"
 )
 
 // Job is one load.

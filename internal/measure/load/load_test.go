@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/measure/workload"
 )
 
 // store is a server that speaks as much of memcached's protocol as the load uses.

@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/measure/workload"
 )
 
 // Main runs the program with its arguments and returns the exit code. It prints the report, or

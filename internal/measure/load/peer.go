@@ -11,7 +11,7 @@ import (
 	"net"
 	"time"
 
-	"unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/measure/workload"
 )
 
 // A client tells the server in a first line what a connection is for, and the size of the

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/measure/cputime"
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/measure/cputime"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/workload"
 )
 
 // servePeers runs the server as its own command, and returns its address and how to end it.

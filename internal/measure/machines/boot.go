@@ -8,10 +8,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/machines/machine"
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/machines/machine"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/stack"
 )
 
 // Boot boots the guests of all configurations at the same time, and then

@@ -8,13 +8,13 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/measure/machines/machine"
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/stack"
-	"unnest/internal/testbed/fleet"
-	"unnest/internal/testbed/guest"
-	"unnest/internal/testbed/image"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/measure/machines/machine"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/testbed/fleet"
+	"unnest.io/unnest/internal/testbed/guest"
+	"unnest.io/unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // launch starts a guest for a configuration. If its level is 2, it is the outer guest.

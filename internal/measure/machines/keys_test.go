@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/measure/benchtest"
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/machines/machine"
-	"unnest/internal/measure/stack"
-	"unnest/internal/testbed/guest"
+	"unnest.io/unnest/internal/measure/benchtest"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/machines/machine"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/testbed/guest"
 )
 
 // Configurations share a guest of the right size, unless they say how it begins.

@@ -3,9 +3,9 @@ package machines
 import (
 	"os"
 
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/noise"
-	"unnest/internal/measure/noise/procfs"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/noise"
+	"unnest.io/unnest/internal/measure/noise/procfs"
 )
 
 // Observe observes this machine, see experiment.Observer. This process and its

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/stack"
 )
 
 // A process that this one has started is the experiment, and a host of the user is not

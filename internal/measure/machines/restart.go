@@ -7,9 +7,9 @@ import (
 	"maps"
 	"slices"
 
-	"unnest/internal/measure/machines/machine"
-	"unnest/internal/measure/stack"
-	"unnest/internal/testbed/fleet"
+	"unnest.io/unnest/internal/measure/machines/machine"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/testbed/fleet"
 )
 
 // RestartDead boots the guests again that have died or no longer answer, and creates domains of Xen again. It

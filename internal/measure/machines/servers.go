@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/stack"
 )
 
 // Server is a kind of server that cases load.

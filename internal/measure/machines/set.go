@@ -13,17 +13,17 @@ import (
 	"slices"
 	"sync"
 
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/machines/guestimage"
-	"unnest/internal/measure/machines/machine"
-	"unnest/internal/measure/machines/thishost"
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/stack"
-	"unnest/internal/testbed/fleet"
-	"unnest/internal/testbed/guest"
-	"unnest/internal/testbed/image"
-	"unnest/internal/testbed/lab"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/machines/guestimage"
+	"unnest.io/unnest/internal/measure/machines/machine"
+	"unnest.io/unnest/internal/measure/machines/thishost"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/testbed/fleet"
+	"unnest.io/unnest/internal/testbed/guest"
+	"unnest.io/unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/testbed/lab"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // Options says how to bring an experiment up.

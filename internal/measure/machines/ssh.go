@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	"unnest/internal/measure/machines/machine"
-	"unnest/internal/measure/machines/sshhost"
-	"unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/machines/machine"
+	"unnest.io/unnest/internal/measure/machines/sshhost"
+	"unnest.io/unnest/internal/measure/stack"
 )
 
 // remote logs in to the host of a configuration. Its containers have the programs of our

@@ -7,13 +7,13 @@ import (
 	"net/netip"
 	"slices"
 
-	"unnest/internal/measure/machines/machine"
-	"unnest/internal/measure/machines/sshhost"
-	"unnest/internal/measure/stack"
-	"unnest/internal/testbed/fleet"
-	"unnest/internal/testbed/guest"
-	"unnest/internal/testbed/place"
-	"unnest/internal/testbed/xen"
+	"unnest.io/unnest/internal/measure/machines/machine"
+	"unnest.io/unnest/internal/measure/machines/sshhost"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/testbed/fleet"
+	"unnest.io/unnest/internal/testbed/guest"
+	"unnest.io/unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/testbed/xen"
 )
 
 // XenHost is a Xen host that is up, with the domains of this run.

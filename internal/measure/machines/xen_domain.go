@@ -8,12 +8,12 @@ import (
 	"strings"
 	"time"
 
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/machines/machine"
-	"unnest/internal/measure/machines/sshhost"
-	"unnest/internal/measure/stack"
-	"unnest/internal/testbed/place"
-	"unnest/internal/testbed/xen"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/machines/machine"
+	"unnest.io/unnest/internal/measure/machines/sshhost"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/testbed/xen"
 )
 
 // xenDomain creates the domain of a configuration on its Xen host.

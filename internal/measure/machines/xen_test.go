@@ -4,12 +4,12 @@ import (
 	"slices"
 	"testing"
 
-	"unnest/internal/measure/benchtest"
-	"unnest/internal/measure/machines/guestimage"
-	"unnest/internal/measure/stack"
-	"unnest/internal/testbed/guest"
-	"unnest/internal/testbed/image"
-	"unnest/internal/testbed/xen"
+	"unnest.io/unnest/internal/measure/benchtest"
+	"unnest.io/unnest/internal/measure/machines/guestimage"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/testbed/guest"
+	"unnest.io/unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/testbed/xen"
 )
 
 const (

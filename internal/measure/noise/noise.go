@@ -13,8 +13,8 @@ import (
 	"strconv"
 	"time"
 
-	"unnest/internal/measure/cputime"
-	"unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/cputime"
+	"unnest.io/unnest/internal/measure/result"
 )
 
 // Snapshot is one look at a machine.

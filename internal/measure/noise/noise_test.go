@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/measure/cputime"
+	"unnest.io/unnest/internal/measure/cputime"
 )
 
 const ms = time.Millisecond

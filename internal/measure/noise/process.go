@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"unnest/internal/measure/cputime"
+	"unnest.io/unnest/internal/measure/cputime"
 )
 
 // Process is what /proc/PID/stat says of a process.

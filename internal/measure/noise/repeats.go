@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strconv"
 
-	"unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/result"
 )
 
 // tagRepeats is the tag of a sample whose execution was disturbed, and measured again that often.

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"testing"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/stats"
 )
 
 // repeated is a run of configurations A and B in which an execution is disturbed with the given chances and

@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/experiment"
 )
 
 // api is an API server that keeps objects by their path. It runs no commands in pods.

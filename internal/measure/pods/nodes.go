@@ -12,7 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/experiment"
 )
 
 // AllPairs asks for each node with itself, and each two nodes.

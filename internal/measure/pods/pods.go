@@ -20,11 +20,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"unnest/internal/measure/cputime"
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/stack"
-	"unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/measure/cputime"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/workload"
 )
 
 // serverLimit is how long a server may take to start or to end.

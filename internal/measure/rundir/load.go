@@ -11,7 +11,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/result"
 )
 
 // Load reads the run directory path without locking it, so the run may be in progress. It

@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/result"
 )
 
 // The files of a run directory.

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/result"
 )
 
 // execution returns n valid samples of one execution.

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/measure/stats"
 )
 
 var cost = flag.String("cost", "", "measure what counting costs, and write the page `FILE`")

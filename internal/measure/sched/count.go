@@ -12,7 +12,7 @@ import (
 	"github.com/cilium/ebpf/rlimit"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/measure/cputime"
+	"unnest.io/unnest/internal/measure/cputime"
 )
 
 //go:generate go tool bpf2go -target bpfel -type counters -type task sched bpf/sched.c -- -O2 -mcpu=v3 -Wall -Wextra -Wno-unused-parameter -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu

@@ -3,7 +3,7 @@ package score
 import (
 	"math"
 
-	"unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/measure/stats"
 )
 
 // Confidence is the level of the intervals of geometric means.

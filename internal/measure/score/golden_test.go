@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"unnest/internal/report/papers"
+	"unnest.io/unnest/internal/report/papers"
 )
 
 // diskRows returns the results of Lubomski et al., Tables 5 and 6, except cases and

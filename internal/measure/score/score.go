@@ -22,7 +22,7 @@ import (
 	"strings"
 	"unicode"
 
-	"unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/result"
 )
 
 // Row is one result. Rows of the same case and configuration are repetitions, whose mean

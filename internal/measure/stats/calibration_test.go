@@ -11,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/rundir"
-	"unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/rundir"
+	"unnest.io/unnest/internal/measure/stats"
 )
 
 var calibrate = flag.Bool("calibrate", false, "simulate many reports and rewrite the tables of docs/explanation/statistics.md")

@@ -5,7 +5,7 @@ import (
 	"math"
 	"testing"
 
-	"unnest/internal/report/papers"
+	"unnest.io/unnest/internal/report/papers"
 )
 
 // printed is one mean of FitzGerald 2014, Tables 5-14.

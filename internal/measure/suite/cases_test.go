@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/workload"
 )
 
 const (

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/measure/workload"
 )
 
 // recorded returns the recorded output of a tool.

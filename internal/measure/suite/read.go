@@ -8,8 +8,8 @@ import (
 	"regexp"
 	"strconv"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/workload"
 )
 
 // reader parses the standard output of a script.

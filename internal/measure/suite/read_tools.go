@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"regexp"
 
-	"unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/measure/workload"
 )
 
 // readers are those that the tables name: of outputs from which patterns of metrics are not enough.

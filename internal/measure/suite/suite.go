@@ -16,8 +16,8 @@ import (
 	"strings"
 	"time"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/workload"
 )
 
 // Profile is the size of the cases.

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/measure/workload"
 )
 
 // tradeInterval is the length of an interval, §3.5.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/result"
 )
 
 // iperf3 streams messages from the client to the server without a rate limit, like

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/result"
 )
 
 // kafka is a broker that is its own controller (KRaft), loaded by Kafka's own producer

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/result"
 )
 
 // Generator is the program that loads servers of applications, see package load: its path

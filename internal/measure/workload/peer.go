@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/result"
 )
 
 // peer loads a server of this project, which is in the same program as the client. An image

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/result"
 )
 
 // sockperf runs sockperf's ping-pong: the client sends one message, waits for its echo and

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/result"
 )
 
 // Protocol is the transport protocol that carries the messages.

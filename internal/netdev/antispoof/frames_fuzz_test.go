@@ -13,8 +13,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/netdev/checksum"
-	"unnest/internal/netdev/tap"
+	"unnest.io/unnest/internal/netdev/checksum"
+	"unnest.io/unnest/internal/netdev/tap"
 )
 
 // vnetHeader is the size of the header before each frame of a TAP (struct virtio_net_hdr).

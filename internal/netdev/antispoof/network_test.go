@@ -14,7 +14,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/netdev/thread"
+	"unnest.io/unnest/internal/netdev/thread"
 )
 
 var (

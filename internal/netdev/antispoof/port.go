@@ -12,7 +12,7 @@ import (
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/netdev/nft"
+	"unnest.io/unnest/internal/netdev/nft"
 )
 
 // Port says what one interface may send. Its frames have the MAC as source. Their

@@ -11,7 +11,7 @@ import (
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/netdev/nft"
+	"unnest.io/unnest/internal/netdev/nft"
 )
 
 const tableName = "unnest-antispoof"

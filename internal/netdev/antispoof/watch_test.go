@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/netdev/nft"
+	"unnest.io/unnest/internal/netdev/nft"
 )
 
 // watch watches the table until the test ends, and counts restores after that at its start.

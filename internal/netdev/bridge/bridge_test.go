@@ -15,7 +15,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/netdev/thread"
+	"unnest.io/unnest/internal/netdev/thread"
 )
 
 // host is a fresh network namespace, in which the test runs, and others with one

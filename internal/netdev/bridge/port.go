@@ -8,7 +8,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/netdev/tc"
+	"unnest.io/unnest/internal/netdev/tc"
 )
 
 // Join puts a port on a bridge. Only frames to its MAC and to groups reach the port: those

@@ -14,7 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/netdev/nft"
+	"unnest.io/unnest/internal/netdev/nft"
 )
 
 // nft runs the program nft with a script.

@@ -10,7 +10,7 @@ import (
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/netdev/nft"
+	"unnest.io/unnest/internal/netdev/nft"
 )
 
 // elements returns the networks' elements in the sets.

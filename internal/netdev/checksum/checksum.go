@@ -15,7 +15,7 @@ import (
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/vishvananda/netlink"
 
-	"unnest/internal/netdev/tc"
+	"unnest.io/unnest/internal/netdev/tc"
 )
 
 //go:generate go tool bpf2go -target bpfel checksum bpf/checksum.c -- -O2 -mcpu=v3 -Wall -Wextra -Wno-unused-parameter -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu

@@ -13,8 +13,8 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/netdev/tap"
-	"unnest/internal/netdev/thread"
+	"unnest.io/unnest/internal/netdev/tap"
+	"unnest.io/unnest/internal/netdev/thread"
 )
 
 // Headers of a frame, in bytes, and where parts of them begin.

@@ -27,8 +27,8 @@ import (
 	"github.com/google/nftables"
 	"github.com/vishvananda/netns"
 
-	"unnest/internal/hostapi/iprange"
-	"unnest/internal/netdev/nft"
+	"unnest.io/unnest/internal/hostapi/iprange"
+	"unnest.io/unnest/internal/netdev/nft"
 )
 
 // Port says which connections one interface may have.

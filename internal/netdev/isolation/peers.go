@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/nftables"
 
-	"unnest/internal/hostapi/iprange"
-	"unnest/internal/netdev/nft"
+	"unnest.io/unnest/internal/hostapi/iprange"
+	"unnest.io/unnest/internal/netdev/nft"
 )
 
 // peerSet returns the peers of a family, and the name of their set, which says what it has,

@@ -9,9 +9,9 @@ import (
 
 	"github.com/google/nftables"
 
-	"unnest/internal/hostapi/iprange"
-	"unnest/internal/hostapi/policylimit"
-	"unnest/internal/netdev/nft"
+	"unnest.io/unnest/internal/hostapi/iprange"
+	"unnest.io/unnest/internal/hostapi/policylimit"
+	"unnest.io/unnest/internal/netdev/nft"
 )
 
 // Peers that take half of all policies' share are in force, and are not taken for a change of others. Other

@@ -7,9 +7,9 @@ import (
 	"github.com/google/nftables"
 	"github.com/mdlayher/netlink"
 
-	"unnest/internal/hostapi/iprange"
-	"unnest/internal/hostapi/policylimit"
-	"unnest/internal/netdev/nft"
+	"unnest.io/unnest/internal/hostapi/iprange"
+	"unnest.io/unnest/internal/hostapi/policylimit"
+	"unnest.io/unnest/internal/netdev/nft"
 )
 
 // transaction returns the bytes of a transaction that adds a port.

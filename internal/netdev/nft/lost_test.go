@@ -10,7 +10,7 @@ import (
 	"github.com/google/nftables"
 	"github.com/vishvananda/netns"
 
-	"unnest/internal/netdev/thread"
+	"unnest.io/unnest/internal/netdev/thread"
 )
 
 // A transaction of ours whose events do not fit into the buffer is not taken for a change of

@@ -9,7 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/netdev/tc"
+	"unnest.io/unnest/internal/netdev/tc"
 )
 
 const ifbPrefix = "shape-"

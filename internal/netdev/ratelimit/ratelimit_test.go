@@ -11,9 +11,9 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/netdev/checksum"
-	"unnest/internal/netdev/tc"
-	"unnest/internal/netdev/thread"
+	"unnest.io/unnest/internal/netdev/checksum"
+	"unnest.io/unnest/internal/netdev/tc"
+	"unnest.io/unnest/internal/netdev/thread"
 )
 
 // host is a fresh network namespace, in which the test runs, with the interface

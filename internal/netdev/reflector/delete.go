@@ -7,7 +7,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/netdev/tap"
+	"unnest.io/unnest/internal/netdev/tap"
 )
 
 // Delete ends the segment and closes it, also if VMs have queues: no frame passes any

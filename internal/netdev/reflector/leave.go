@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/hostapi/segment"
 )
 
 // Leave removes a fraction's queue, if it has one. Its VM receives and sends nothing

@@ -12,8 +12,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/hostapi/segment"
-	"unnest/internal/netdev/reflector"
+	"unnest.io/unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/netdev/reflector"
 )
 
 // works checks broadcasts from every fraction to all others, and unicast to one.

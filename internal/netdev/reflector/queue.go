@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/netdev/tap"
+	"unnest.io/unnest/internal/netdev/tap"
 )
 
 // headerSize is the size of struct virtio_net_hdr_v1, before each frame (virtio 1.2,

@@ -3,7 +3,7 @@ package reflector
 import (
 	"slices"
 
-	"unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/hostapi/segment"
 )
 
 // queueOrder is the order of a multi-queue TAP's queues in the kernel, one per fraction. A

@@ -4,7 +4,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/hostapi/segment"
 )
 
 // driver is the array of drivers/net/tun.c, as the kernel changes it.

@@ -10,7 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/hostapi/segment"
 )
 
 // Recover takes over a segment whose creator has ended while VMs had queues of it.

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/hostapi/segment"
-	"unnest/internal/netdev/reflector"
+	"unnest.io/unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/netdev/reflector"
 )
 
 // sizes are the numbers of fractions in the tests.

@@ -10,8 +10,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/hostapi/segment"
-	"unnest/internal/netdev/tc"
+	"unnest.io/unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/netdev/tc"
 )
 
 // Segment is a segment's TAP with its queues. It is safe for concurrent use.

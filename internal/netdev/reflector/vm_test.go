@@ -12,8 +12,8 @@ import (
 
 	"github.com/containernetworking/plugins/pkg/ns"
 
-	"unnest/internal/hostapi/segment"
-	"unnest/internal/netdev/reflector"
+	"unnest.io/unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/netdev/reflector"
 )
 
 func newNS(t *testing.T) ns.NetNS {

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/netdev/thread"
+	"unnest.io/unnest/internal/netdev/thread"
 )
 
 // Namespace is a mount namespace, as a file such as /proc/1/ns/mnt. "" is that of this

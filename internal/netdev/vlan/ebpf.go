@@ -10,7 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/netdev/tc"
+	"unnest.io/unnest/internal/netdev/tc"
 )
 
 // Offsets in the kernel's struct __sk_buff.

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/netdev/vlan"
+	"unnest.io/unnest/internal/netdev/vlan"
 )
 
 // cable carries frames between two TAPs with their virtio_net_hdr, as two virtio

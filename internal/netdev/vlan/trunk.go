@@ -8,7 +8,7 @@ import (
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/vishvananda/netlink"
 
-	"unnest/internal/netdev/tc"
+	"unnest.io/unnest/internal/netdev/tc"
 )
 
 // Port is the port of one pod.

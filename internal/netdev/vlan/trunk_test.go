@@ -14,7 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sync/errgroup"
 
-	"unnest/internal/netdev/vlan"
+	"unnest.io/unnest/internal/netdev/vlan"
 )
 
 func setAlias(link, alias string) error {

@@ -6,7 +6,7 @@ import (
 	"net"
 	"testing"
 
-	"unnest/internal/netdev/vlan"
+	"unnest.io/unnest/internal/netdev/vlan"
 )
 
 // NextVLAN returns every unused VLAN once, in order, before it repeats one.

@@ -15,7 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/netdev/vlan"
+	"unnest.io/unnest/internal/netdev/vlan"
 )
 
 func newNS(t *testing.T) ns.NetNS {

@@ -6,7 +6,7 @@ import (
 	"cmp"
 	"slices"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // Options say which plans the bound is for, and how hard to try. Effort is counted, not

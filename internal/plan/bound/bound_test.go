@@ -8,8 +8,8 @@ import (
 	"slices"
 	"testing"
 
-	"unnest/internal/plan/cluster"
-	"unnest/internal/plan/pack"
+	"unnest.io/unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/pack"
 )
 
 const gib = 1 << 30

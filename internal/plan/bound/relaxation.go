@@ -6,7 +6,7 @@ import (
 	"math/big"
 	"slices"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // extent is a size in all dimensions.

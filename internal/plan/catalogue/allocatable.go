@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"fmt"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // Reservation is a formula for kube-reserved and the eviction threshold of a node.

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 //go:embed *.csv

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // Offer is the VMs on sale: of which catalogues, at which prices, and what of each VM is not for

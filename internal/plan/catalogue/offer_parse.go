@@ -10,8 +10,8 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"unnest/internal/plan/cluster"
-	"unnest/internal/yamldoc"
+	"unnest.io/unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/yamldoc"
 )
 
 // maxOffer is the most bytes of a file with an offer.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 const everything = `

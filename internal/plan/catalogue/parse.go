@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // Prices say which prices of a catalogue count. The zero value stands for the column price.

@@ -7,10 +7,10 @@ import (
 	"iter"
 	"slices"
 
-	"unnest/internal/plan/cluster"
-	"unnest/internal/plan/frontier"
-	"unnest/internal/plan/study"
-	"unnest/internal/plan/summary"
+	"unnest.io/unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/frontier"
+	"unnest.io/unnest/internal/plan/study"
+	"unnest.io/unnest/internal/plan/summary"
 )
 
 // Choices returns the choices of each user between the cost of VMs and the communication between

@@ -15,13 +15,13 @@ import (
 
 	"iter"
 
-	"unnest/internal/plan/bound"
-	"unnest/internal/plan/cluster"
-	"unnest/internal/plan/manifest"
-	"unnest/internal/plan/pack"
-	"unnest/internal/plan/study"
-	"unnest/internal/plan/summary"
-	"unnest/internal/plan/use"
+	"unnest.io/unnest/internal/plan/bound"
+	"unnest.io/unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/manifest"
+	"unnest.io/unnest/internal/plan/pack"
+	"unnest.io/unnest/internal/plan/study"
+	"unnest.io/unnest/internal/plan/summary"
+	"unnest.io/unnest/internal/plan/use"
 )
 
 // Setting is what the costs of a user depend on besides the pods.

@@ -13,13 +13,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"unnest/internal/plan/catalogue"
-	"unnest/internal/plan/cluster"
-	"unnest/internal/plan/fleet"
-	"unnest/internal/plan/pack"
-	"unnest/internal/plan/summary"
-	"unnest/internal/plan/synthetic"
-	"unnest/internal/plan/trace"
+	"unnest.io/unnest/internal/plan/catalogue"
+	"unnest.io/unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/fleet"
+	"unnest.io/unnest/internal/plan/pack"
+	"unnest.io/unnest/internal/plan/summary"
+	"unnest.io/unnest/internal/plan/synthetic"
+	"unnest.io/unnest/internal/plan/trace"
 )
 
 func TestAll(t *testing.T) {

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/plan/cluster"
-	"unnest/internal/plan/pack"
-	"unnest/internal/plan/study"
+	"unnest.io/unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/pack"
+	"unnest.io/unnest/internal/plan/study"
 )
 
 // Explained is the plans of one user with every step.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // firstFitDecreasing returns the cost of a user's pods as the cluster autoscaler packs them

@@ -4,7 +4,7 @@ import (
 	"maps"
 	"slices"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // moves returns the pods of a plan of whole pods that are not where they are today. Each VM of the

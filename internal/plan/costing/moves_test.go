@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // Pods that stay on a VM of the model of their node do not move. A node is one VM.

@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/plan/catalogue"
-	"unnest/internal/plan/cluster"
-	"unnest/internal/plan/fleet"
-	"unnest/internal/plan/summary"
+	"unnest.io/unnest/internal/plan/catalogue"
+	"unnest.io/unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/fleet"
+	"unnest.io/unnest/internal/plan/summary"
 )
 
 // market is what is on sale for a cluster.

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"time"
 
-	"unnest/internal/plan/cluster"
-	"unnest/internal/plan/replay"
-	"unnest/internal/plan/summary"
+	"unnest.io/unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/replay"
+	"unnest.io/unnest/internal/plan/summary"
 )
 
 // Replayed says how the pods of users are replayed.

@@ -3,10 +3,10 @@ package costing
 import (
 	"cmp"
 
-	"unnest/internal/plan/catalogue"
-	"unnest/internal/plan/cluster"
-	"unnest/internal/plan/pack"
-	"unnest/internal/plan/summary"
+	"unnest.io/unnest/internal/plan/catalogue"
+	"unnest.io/unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/pack"
+	"unnest.io/unnest/internal/plan/summary"
 )
 
 // Settings says what the figures depend on. A cluster names its catalogues itself.

@@ -1,11 +1,11 @@
 package costing
 
 import (
-	"unnest/internal/plan/cluster"
-	"unnest/internal/plan/pack"
-	"unnest/internal/plan/study"
-	"unnest/internal/plan/summary"
-	"unnest/internal/plan/use"
+	"unnest.io/unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/pack"
+	"unnest.io/unnest/internal/plan/study"
+	"unnest.io/unnest/internal/plan/summary"
+	"unnest.io/unnest/internal/plan/use"
 )
 
 // rightSize plans a user with requests by use.

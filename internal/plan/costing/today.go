@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"iter"
 
-	"unnest/internal/plan/catalogue"
-	"unnest/internal/plan/cluster"
-	"unnest/internal/plan/fleet"
-	"unnest/internal/plan/pack"
-	"unnest/internal/plan/summary"
+	"unnest.io/unnest/internal/plan/catalogue"
+	"unnest.io/unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/fleet"
+	"unnest.io/unnest/internal/plan/pack"
+	"unnest.io/unnest/internal/plan/summary"
 )
 
 // Today is a cluster with nodes, whose cost is compared with plans.

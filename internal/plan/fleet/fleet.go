@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/plan/catalogue"
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/catalogue"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // Cluster is what a dump says of a cluster.

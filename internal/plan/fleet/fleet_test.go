@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"unnest/internal/plan/catalogue"
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/catalogue"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 var models = cluster.Catalogue{

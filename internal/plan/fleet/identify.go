@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // kernelPart is the part of a VM's memory that a node may lack, because firmware and kernel have it.

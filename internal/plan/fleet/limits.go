@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // everywhere is pods of which one runs on each VM.

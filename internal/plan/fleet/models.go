@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/plan/catalogue"
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/catalogue"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // allocatable returns what models leave for pods: those that the cluster has, what the least of

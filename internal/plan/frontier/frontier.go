@@ -8,8 +8,8 @@ import (
 	"math"
 	"slices"
 
-	"unnest/internal/plan/cluster"
-	"unnest/internal/plan/pack"
+	"unnest.io/unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/pack"
 )
 
 // Choice is a plan with the traffic between its VMs.

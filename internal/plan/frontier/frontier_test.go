@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/plan/catalogue"
-	"unnest/internal/plan/cluster"
-	"unnest/internal/plan/pack"
+	"unnest.io/unnest/internal/plan/catalogue"
+	"unnest.io/unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/pack"
 )
 
 // Three containers of 2, 2 and 2 vCPU: together they need an 8, with one apart a 4

@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // podName is the name of a pod, or of what made it.

@@ -12,7 +12,7 @@ import (
 	helpers "k8s.io/component-helpers/resource"
 	"sigs.k8s.io/json"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // Pod is a pod of a dump.

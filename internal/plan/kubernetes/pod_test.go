@@ -11,7 +11,7 @@ import (
 	helpers "k8s.io/component-helpers/resource"
 	"pgregory.net/rapid"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // What a pod requests is what Kubernetes' scheduler counts, whatever it is made of.

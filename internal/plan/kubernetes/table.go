@@ -1,6 +1,6 @@
 package kubernetes
 
-import "unnest/internal/plan/cluster"
+import "unnest.io/unnest/internal/plan/cluster"
 
 // demand is a kind of demand of a pod about its place.
 type demand int

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/plan/summary"
+	"unnest.io/unnest/internal/plan/summary"
 )
 
 // reservedDomains are those of labels that clouds, Kubernetes and Karpenter set themselves, and

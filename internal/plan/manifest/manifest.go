@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/plan/cluster"
-	"unnest/internal/plan/summary"
+	"unnest.io/unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/summary"
 )
 
 // Pod is a pod with containers on several VMs.

@@ -8,8 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"unnest/internal/plan/cluster"
-	"unnest/internal/plan/summary"
+	"unnest.io/unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/summary"
 )
 
 // split is a plan that splits the i-th pod.

@@ -5,7 +5,7 @@ import (
 	"math"
 	"strings"
 
-	"unnest/internal/plan/summary"
+	"unnest.io/unnest/internal/plan/summary"
 )
 
 // Requests returns a patch of the pod template of each Deployment and StatefulSet whose

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/plan/summary"
+	"unnest.io/unnest/internal/plan/summary"
 )
 
 // File is a file with its text.

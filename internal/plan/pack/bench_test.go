@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // randomUser returns a user with pods of up to ten containers, most of them small,

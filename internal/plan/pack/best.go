@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // Best looks for a plan that is cheaper than all starts. It packs all containers again, on

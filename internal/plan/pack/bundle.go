@@ -3,7 +3,7 @@ package pack
 import (
 	"slices"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // bundlePart is the part of the largest model that a bundle may take, so that little room is lost.

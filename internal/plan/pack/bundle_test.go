@@ -6,7 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // A bundled user requests the same, pod by pod, in bundles that are small for a VM. Its plans

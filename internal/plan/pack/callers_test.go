@@ -7,10 +7,10 @@ import (
 
 	"pgregory.net/rapid"
 
-	"unnest/internal/plan/cluster"
-	"unnest/internal/plan/frontier"
-	"unnest/internal/plan/pack"
-	"unnest/internal/plan/replay"
+	"unnest.io/unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/frontier"
+	"unnest.io/unnest/internal/plan/pack"
+	"unnest.io/unnest/internal/plan/replay"
 )
 
 // The choices of a frontier are valid, ascend in cost and descend in cut, which is

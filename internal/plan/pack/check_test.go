@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // Check returns what is wrong with a plan: a VM above its capacity or its number of

@@ -3,7 +3,7 @@ package pack
 import (
 	"fmt"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // Comparison is the plans of all planners for one user.

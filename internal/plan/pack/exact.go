@@ -3,7 +3,7 @@ package pack
 import (
 	"math/bits"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // packExactly returns the cheapest VMs for a few items, by dynamic programming over their

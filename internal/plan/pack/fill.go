@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // mostEjected is how many items one item replaces at most.

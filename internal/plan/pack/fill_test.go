@@ -6,7 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // On the VMs of the cheapest packing, which all partitions are tried for, Fill finds a legal plan that

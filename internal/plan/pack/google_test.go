@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // googleUsers reads who has tasks at time 0 from the first part of Google's trace of

@@ -4,7 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // fill selects items for one VM of a model.

@@ -3,7 +3,7 @@ package pack
 import (
 	"slices"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // Holds reports whether the VMs of a plan have room for a user's pods, which the plan places, but

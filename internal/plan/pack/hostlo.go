@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // Hostlo improves a plan as the paper does (§5.3.1, step 4): it moves containers, smallest

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // Limits of improve. The bins are those that waste most.

@@ -1,6 +1,6 @@
 package pack
 
-import "unnest/internal/plan/cluster"
+import "unnest.io/unnest/internal/plan/cluster"
 
 // item is the smallest thing to place: a container, with the pod's overhead if it is the
 // first; a whole pod that must not be split; or containers that must stay together.

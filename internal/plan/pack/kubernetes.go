@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // Outcome is a plan with its cost, and with the steps that led to it if Options.Explain is

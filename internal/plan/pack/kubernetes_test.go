@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"unnest/internal/plan/catalogue"
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/catalogue"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // of returns a pod of containers with so many vCPUs, and four times the GiB.

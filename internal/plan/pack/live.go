@@ -3,7 +3,7 @@ package pack
 import (
 	"slices"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // Live is a plan with pods that come and go. It numbers pods by their index in the user, and

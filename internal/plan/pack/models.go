@@ -6,7 +6,7 @@ import (
 	"math/big"
 	"slices"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // modelIndex is the models of a catalogue, with values derived from them.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // Scale says what requested or wasted resources are relative to.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // Left is a pod that a plan leaves out, and why.

@@ -6,7 +6,7 @@ import (
 	"math"
 	"slices"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // bin is a VM of a packing. A model below 0 means that it was dropped.

@@ -5,7 +5,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // small resources, so that VMs and containers often fit exactly, and often do not.

@@ -4,7 +4,7 @@ import (
 	"math"
 	"math/bits"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // ranking sorts bins by score, highest first and ties by number, and finds the first bin with

@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // A ranking finds what going through all bins finds.

@@ -1,6 +1,6 @@
 package pack
 
-import "unnest/internal/plan/cluster"
+import "unnest.io/unnest/internal/plan/cluster"
 
 // together reports whether the rules allow the items on one VM.
 func (s *itemSet) together(items []int32) bool {

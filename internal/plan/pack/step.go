@@ -1,6 +1,6 @@
 package pack
 
-import "unnest/internal/plan/cluster"
+import "unnest.io/unnest/internal/plan/cluster"
 
 // Action is what a step does to a VM.
 type Action string

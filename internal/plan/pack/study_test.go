@@ -6,10 +6,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"unnest/internal/plan/bound"
-	"unnest/internal/plan/cluster"
-	"unnest/internal/plan/pack"
-	"unnest/internal/plan/study"
+	"unnest.io/unnest/internal/plan/bound"
+	"unnest.io/unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/pack"
+	"unnest.io/unnest/internal/plan/study"
 )
 
 // Plans of patterns are valid whatever the pods are, and costs are ordered: bound ≤ best ≤ whole

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"time"
 
-	"unnest/internal/plan/cluster"
-	"unnest/internal/plan/pack"
+	"unnest.io/unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/pack"
 )
 
 // Event is a change of a user's pods. Pods depart before others arrive.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"unnest/internal/plan/catalogue"
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/catalogue"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // A large costs 0.112 $/h for 2 vCPU, a 2xlarge 0.448.

@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"unnest/internal/plan/cluster"
-	"unnest/internal/plan/pack"
+	"unnest.io/unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/pack"
 )
 
 // Plans of small pools mostly cost the bound, also with whole pods, with more than the usual effort.

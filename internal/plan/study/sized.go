@@ -1,8 +1,8 @@
 package study
 
 import (
-	"unnest/internal/plan/cluster"
-	"unnest/internal/plan/pack"
+	"unnest.io/unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/pack"
 )
 
 // Sized plans the pods of a user that was studied, with other requests. Its plans cost at most

@@ -6,8 +6,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"unnest/internal/plan/cluster"
-	"unnest/internal/plan/pack"
+	"unnest.io/unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/pack"
 )
 
 var models = cluster.Catalogue{

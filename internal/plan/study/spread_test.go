@@ -6,8 +6,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"unnest/internal/plan/cluster"
-	"unnest/internal/plan/pack"
+	"unnest.io/unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/pack"
 )
 
 // Plans of users with a spread over their VMs are legal, and the bound is at most the cheapest legal

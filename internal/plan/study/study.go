@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"slices"
 
-	"unnest/internal/plan/bound"
-	"unnest/internal/plan/cluster"
-	"unnest/internal/plan/pack"
+	"unnest.io/unnest/internal/plan/bound"
+	"unnest.io/unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/pack"
 )
 
 // Of compares the plans of a user: see pack.Compare. It returns a lower bound of the cost of

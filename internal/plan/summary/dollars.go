@@ -6,7 +6,7 @@ import (
 	"math/big"
 	"strings"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // Dollars are billionths of a dollar. In JSON they are a decimal number of dollars

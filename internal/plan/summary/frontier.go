@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // Frontier is what VMs cost against how much of the traffic between the containers of

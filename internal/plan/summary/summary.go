@@ -17,8 +17,8 @@ import (
 	"math/big"
 	"slices"
 
-	"unnest/internal/plan/cluster"
-	"unnest/internal/plan/pack"
+	"unnest.io/unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/pack"
 )
 
 // Schemes are the planners, in the order of reports.

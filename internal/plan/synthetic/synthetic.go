@@ -10,7 +10,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // Users describes random users like those of the Google trace of 2011. The zero value

@@ -8,7 +8,7 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
-	"unnest/internal/yamldoc"
+	"unnest.io/unnest/internal/yamldoc"
 )
 
 // maxColumns is the most bytes of a file of columns.

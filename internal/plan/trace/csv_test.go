@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // ownColumns are the columns of our own formats.

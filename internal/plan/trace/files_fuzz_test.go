@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // seedFile adds a whole file.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"unnest/internal/plan/cluster"
-	"unnest/internal/plan/synthetic"
+	"unnest.io/unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/synthetic"
 )
 
 // What writeCSV writes, Read reads back.

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // google2011 returns the directory with part 0 of clusterdata-2011-2, which the

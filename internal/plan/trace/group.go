@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strconv"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // grouping gathers containers into pods and pods into users, in the order of the rows.

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/plan/kubernetes"
+	"unnest.io/unnest/internal/plan/kubernetes"
 )
 
 // guessed is how many bytes of a file Guess reads.

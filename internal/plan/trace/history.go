@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"time"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // ReadHistory reads when each pod was present. The format must have events sorted by time, such as

@@ -12,8 +12,8 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/plan/cluster"
-	"unnest/internal/plan/kubernetes"
+	"unnest.io/unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/kubernetes"
 )
 
 // fixKubectl ends the errors about a file of the wrong form.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"unnest/internal/plan/cluster"
-	"unnest/internal/plan/kubernetes"
+	"unnest.io/unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/kubernetes"
 )
 
 // podJSON is a pod with one container of 1 vCPU and 1 GiB, with more fields of its metadata and

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // LinkColumns are the columns of a file of links, in any order.

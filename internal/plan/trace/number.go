@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // number is a decimal as written: mantissa × 10^exponent. Requests are whole numbers

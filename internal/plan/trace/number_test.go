@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 func TestAmountOf(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/text/encoding/unicode"
 	"golang.org/x/text/transform"
 
-	"unnest/internal/plan/use"
+	"unnest.io/unnest/internal/plan/use"
 )
 
 // archives are formats that open does not unpack, by their first bytes.

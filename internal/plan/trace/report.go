@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // Report says what became of every row: Rows is the sum of Kept, Broken and Excluded.

@@ -7,7 +7,7 @@ import (
 	"maps"
 	"slices"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // read reads the tables of a trace. Rows that are tasks become containers in their order; then

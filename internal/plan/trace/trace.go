@@ -28,7 +28,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // Options say what to read of a trace. The zero value reads as the paper does.

@@ -5,7 +5,7 @@ import (
 	"math"
 	"strings"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // unit is what the numbers of a column of requests are in.

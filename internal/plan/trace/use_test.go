@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/plan/cluster"
-	"unnest/internal/plan/use"
+	"unnest.io/unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/use"
 )
 
 // webPod requests 1 vCPU and 1 GiB for the container c, for the Deployment web.

@@ -11,8 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"unnest/internal/plan/cluster"
-	"unnest/internal/plan/kubernetes"
+	"unnest.io/unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/kubernetes"
 )
 
 // Formats are those that Read knows.

@@ -6,7 +6,7 @@ import (
 	"math"
 	"slices"
 
-	"unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // Workload is what makes pods of one template, or a single pod of the kind Pod.

@@ -7,13 +7,13 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/measure/advice"
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/stats"
-	"unnest/internal/report/document"
-	"unnest/internal/report/estimate"
-	"unnest/internal/report/naming"
-	"unnest/internal/report/provenance"
+	"unnest.io/unnest/internal/measure/advice"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/estimate"
+	"unnest.io/unnest/internal/report/naming"
+	"unnest.io/unnest/internal/report/provenance"
 )
 
 // Version is the version of the JSON of advice. Keys are added without a new version; it changes

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/stats"
-	"unnest/internal/report/provenance"
-	"unnest/internal/report/render"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/report/provenance"
+	"unnest.io/unnest/internal/report/render"
 )
 
 // twoNetworks is a run in which BrFusion has the latency of NAT times ratio.

@@ -7,11 +7,11 @@ import (
 	"slices"
 	"strconv"
 
-	"unnest/experiments"
-	"unnest/internal/measure/stats"
-	"unnest/internal/report/document"
-	"unnest/internal/report/estimate"
-	"unnest/internal/report/provenance"
+	"unnest.io/unnest/experiments"
+	"unnest.io/unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/estimate"
+	"unnest.io/unnest/internal/report/provenance"
 )
 
 // Version is the version of the JSON. Keys are added without a new version; it changes when one is removed or gets

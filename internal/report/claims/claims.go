@@ -12,8 +12,8 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/measure/stats"
-	"unnest/internal/report/papers"
+	"unnest.io/unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/report/papers"
 )
 
 //go:embed claims.csv

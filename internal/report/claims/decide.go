@@ -1,7 +1,7 @@
 package claims
 
 import (
-	"unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/measure/stats"
 )
 
 // Answer is what follows for a claim.

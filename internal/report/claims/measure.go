@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/measure/collocation"
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/stats"
-	"unnest/internal/report/provenance"
+	"unnest.io/unnest/internal/measure/collocation"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/report/provenance"
 )
 
 // ours is what a run has on a claim: an effect against the baseline, or the values of one configuration.

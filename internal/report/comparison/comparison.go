@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"slices"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/report/document"
-	"unnest/internal/report/estimate"
-	"unnest/internal/report/naming"
-	"unnest/internal/report/provenance"
-	"unnest/internal/report/record"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/estimate"
+	"unnest.io/unnest/internal/report/naming"
+	"unnest.io/unnest/internal/report/provenance"
+	"unnest.io/unnest/internal/report/record"
 )
 
 // separateBlocks warns that the runs were not interleaved.

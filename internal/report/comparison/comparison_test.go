@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/result"
 )
 
 func TestSizeDifference(t *testing.T) {

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"slices"
 
-	"unnest/internal/measure/collocation"
-	"unnest/internal/measure/stats"
-	"unnest/internal/report/document"
+	"unnest.io/unnest/internal/measure/collocation"
+	"unnest.io/unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/report/document"
 )
 
 // headlines say which pair keeps and which loses most under the highest load, what each other pair

@@ -3,9 +3,9 @@ package domains
 import (
 	"testing"
 
-	"unnest/internal/measure/collocation"
-	"unnest/internal/measure/stats"
-	"unnest/internal/report/document"
+	"unnest.io/unnest/internal/measure/collocation"
+	"unnest.io/unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/report/document"
 )
 
 func TestPercentCell(t *testing.T) {

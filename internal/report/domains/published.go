@@ -3,10 +3,10 @@ package domains
 import (
 	"fmt"
 
-	"unnest/internal/measure/collocation"
-	"unnest/internal/measure/stats"
-	"unnest/internal/report/document"
-	"unnest/internal/report/papers"
+	"unnest.io/unnest/internal/measure/collocation"
+	"unnest.io/unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/papers"
 )
 
 // paperDomains lists what the paper's text says next to what the run says of the same

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"slices"
 
-	"unnest/internal/measure/collocation"
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/stats"
-	"unnest/internal/report/document"
+	"unnest.io/unnest/internal/measure/collocation"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/report/document"
 )
 
 // cellKey names the samples of one estimate.

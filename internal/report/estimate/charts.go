@@ -1,9 +1,9 @@
 package estimate
 
 import (
-	"unnest/internal/measure/result"
-	"unnest/internal/report/document"
-	"unnest/internal/report/naming"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/naming"
 )
 
 // AddRatios adds to c a series for each configuration of the run that is compared with the baseline:

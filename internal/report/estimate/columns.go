@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/measure/stats"
-	"unnest/internal/report/document"
-	"unnest/internal/report/naming"
+	"unnest.io/unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/naming"
 )
 
 // LabelRows makes a row for each of estimates, and the columns that name it.

@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"errors"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/stats"
-	"unnest/internal/report/document"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/report/document"
 )
 
 // Comparison is an Estimate against that of a baseline, judged with its Family.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/result"
 )
 
 // Names of the two sides of a Difference, in its estimates and their comparisons.

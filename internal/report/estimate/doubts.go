@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/document"
 )
 
 // WarningTable lists the warnings on the estimates of the primary metrics, each warning

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"slices"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/score"
-	"unnest/internal/measure/stats"
-	"unnest/internal/report/document"
-	"unnest/internal/report/naming"
-	"unnest/internal/report/papers"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/score"
+	"unnest.io/unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/naming"
+	"unnest.io/unnest/internal/report/papers"
 )
 
 // Estimate describes the samples of one metric of one case in one configuration. Each

@@ -3,8 +3,8 @@ package estimate
 import (
 	"fmt"
 
-	"unnest/internal/measure/stats"
-	"unnest/internal/report/document"
+	"unnest.io/unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/report/document"
 )
 
 // Methods explain the estimates and comparisons of runs; interleaved says whether their sides

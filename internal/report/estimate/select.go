@@ -3,7 +3,7 @@ package estimate
 import (
 	"slices"
 
-	"unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/result"
 )
 
 // Measured reports whether any of estimates has samples.

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/measure/stats"
-	"unnest/internal/report/document"
-	"unnest/internal/report/naming"
+	"unnest.io/unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/naming"
 )
 
 // badge is the verdict of a comparison of e in a word or two.

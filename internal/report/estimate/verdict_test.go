@@ -3,9 +3,9 @@ package estimate
 import (
 	"testing"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/stats"
-	"unnest/internal/report/document"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/report/document"
 )
 
 // Every verdict has a word, by which a page chooses the tone of its badge.

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"slices"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/stats"
-	"unnest/internal/report/document"
-	"unnest/internal/report/estimate"
-	"unnest/internal/report/naming"
-	"unnest/internal/report/papers"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/estimate"
+	"unnest.io/unnest/internal/report/naming"
+	"unnest.io/unnest/internal/report/papers"
 )
 
 // Metrics of the thesis: "transactional throughput and application response

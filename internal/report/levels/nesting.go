@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/stack"
-	"unnest/internal/report/document"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/report/document"
 )
 
 // nesting is a set of configurations that differ only in their level of virtualization

@@ -6,11 +6,11 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/report/document"
-	"unnest/internal/report/estimate"
-	"unnest/internal/report/naming"
-	"unnest/internal/report/papers"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/estimate"
+	"unnest.io/unnest/internal/report/naming"
+	"unnest.io/unnest/internal/report/papers"
 )
 
 // publishedTool is the tool of the thesis.

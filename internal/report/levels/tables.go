@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strconv"
 
-	"unnest/internal/report/document"
-	"unnest/internal/report/estimate"
-	"unnest/internal/report/naming"
+	"unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/estimate"
+	"unnest.io/unnest/internal/report/naming"
 )
 
 // levelTable is the thesis' table of one metric of a case: one row per level with the

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"math"
 
-	"unnest/internal/measure/stats"
-	"unnest/internal/report/document"
-	"unnest/internal/report/naming"
+	"unnest.io/unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/naming"
 )
 
 // Comparison is what can be said of two means of which only the standard error

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/measure/stats"
 )
 
 // The test is Welch's of the thesis, FitzGerald 2014, Table 5: L1 against L0 on S390x.

@@ -9,9 +9,9 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/stats"
-	"unnest/internal/report/document"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/report/document"
 )
 
 // Quantity names what a metric measures: "latency" for latency_mean.

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/result"
 )
 
 func TestGroupTitle(t *testing.T) {

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/measure/suite"
+	"unnest.io/unnest/internal/measure/suite"
 )
 
 // Figures are the printed figures that a report shows next to the figures of a run.

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/experiments"
-	"unnest/internal/measure/experiment"
-	"unnest/internal/report/papers"
+	"unnest.io/unnest/experiments"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/report/papers"
 )
 
 // The scores of Table 4 are of the cases of the study that repeats it.

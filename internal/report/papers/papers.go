@@ -21,7 +21,7 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/result"
 )
 
 //go:embed *.csv

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/document"
 )
 
 // PacketDiagram pictures what a packet crosses.

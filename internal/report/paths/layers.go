@@ -1,8 +1,8 @@
 package paths
 
 import (
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/stack"
 )
 
 // layers returns what is under a benchmark of a suite, none if it is not known.

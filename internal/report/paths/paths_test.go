@@ -4,9 +4,9 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/report/document"
-	"unnest/internal/report/estimate"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/estimate"
 )
 
 func TestPathOf(t *testing.T) {

@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"strings"
 
-	"unnest/internal/plan/cluster"
-	"unnest/internal/plan/pack"
-	"unnest/internal/plan/summary"
-	"unnest/internal/report/document"
-	"unnest/internal/report/record"
+	"unnest.io/unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/pack"
+	"unnest.io/unnest/internal/plan/summary"
+	"unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/record"
 )
 
 // Explain reports where the pods of one user are under kubernetes and best, and what

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"strconv"
 
-	"unnest/internal/plan/summary"
-	"unnest/internal/report/document"
+	"unnest.io/unnest/internal/plan/summary"
+	"unnest.io/unnest/internal/report/document"
 )
 
 // Frontier reports what VMs cost against how much traffic between the containers of a

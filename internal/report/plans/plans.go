@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/plan/summary"
-	"unnest/internal/report/document"
+	"unnest.io/unnest/internal/plan/summary"
+	"unnest.io/unnest/internal/report/document"
 )
 
 // schemes says what each way of planning does, and gives it a colour.

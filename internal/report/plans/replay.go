@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strconv"
 
-	"unnest/internal/plan/summary"
-	"unnest/internal/report/document"
+	"unnest.io/unnest/internal/plan/summary"
+	"unnest.io/unnest/internal/report/document"
 )
 
 // Replay reports what VMs cost while pods come and go.

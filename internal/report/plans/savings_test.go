@@ -3,8 +3,8 @@ package plans
 import (
 	"testing"
 
-	"unnest/internal/plan/summary"
-	"unnest/internal/report/document"
+	"unnest.io/unnest/internal/plan/summary"
+	"unnest.io/unnest/internal/report/document"
 )
 
 // A line falls from the share of users who save to 0.

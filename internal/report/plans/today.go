@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/plan/summary"
-	"unnest/internal/report/document"
+	"unnest.io/unnest/internal/plan/summary"
+	"unnest.io/unnest/internal/report/document"
 )
 
 // putToday makes the document answer what a cluster costs, what it could cost, and what to do

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	"unnest/internal/plan/summary"
-	"unnest/internal/report/document"
+	"unnest.io/unnest/internal/plan/summary"
+	"unnest.io/unnest/internal/report/document"
 )
 
 // putUse adds what requests by use would save.

@@ -5,9 +5,9 @@ import (
 	"strconv"
 	"time"
 
-	"unnest/internal/plan/cluster"
-	"unnest/internal/plan/summary"
-	"unnest/internal/report/document"
+	"unnest.io/unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/summary"
+	"unnest.io/unnest/internal/report/document"
 )
 
 // userWords says how much was planned.

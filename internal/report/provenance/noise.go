@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/measure/noise"
-	"unnest/internal/measure/result"
-	"unnest/internal/report/document"
+	"unnest.io/unnest/internal/measure/noise"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/report/document"
 )
 
 // observed is what else the machine did during the executions of a run.

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/report/document"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/report/document"
 )
 
 // PlannedSetting is printed with every figure: how many repetitions, on which accelerator.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/result"
 )
 
 // Only runs with guests are emulated.

@@ -7,10 +7,10 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/report/document"
-	"unnest/internal/report/estimate"
-	"unnest/internal/report/paths"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/estimate"
+	"unnest.io/unnest/internal/report/paths"
 )
 
 // Version is the version of Data and of the records. Fields and columns are added without a

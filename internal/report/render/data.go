@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"io"
 
-	"unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/document"
 )
 
 // ErrNoData is returned by JSON and CSV for a document without them.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"unicode"
 
-	"unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/document"
 )
 
 // ErrNoSamples is returned by the formats of samples for a document that is not the

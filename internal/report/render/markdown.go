@@ -6,7 +6,7 @@ import (
 	"io"
 	"strings"
 
-	"unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/document"
 )
 
 // Markdown prints doc as GitHub Flavored Markdown.

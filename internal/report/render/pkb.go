@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/document"
 )
 
 // pkbSample is one line of PerfKitBenchmarker's newline-delimited JSON.

@@ -9,9 +9,9 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/report/document"
-	"unnest/internal/report/render/html"
-	"unnest/internal/report/render/text"
+	"unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/render/html"
+	"unnest.io/unnest/internal/report/render/text"
 )
 
 // Format prints a document.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/document"
 )
 
 func TestFormatNamed(t *testing.T) {

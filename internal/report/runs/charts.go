@@ -3,10 +3,10 @@ package runs
 import (
 	"fmt"
 
-	"unnest/internal/measure/stats"
-	"unnest/internal/report/document"
-	"unnest/internal/report/estimate"
-	"unnest/internal/report/naming"
+	"unnest.io/unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/estimate"
+	"unnest.io/unnest/internal/report/naming"
 )
 
 // valueChart draws the primary metric of a group: one bar per case and

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"strings"
 
-	"unnest/internal/measure/stats"
-	"unnest/internal/report/document"
-	"unnest/internal/report/estimate"
-	"unnest/internal/report/naming"
+	"unnest.io/unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/estimate"
+	"unnest.io/unnest/internal/report/naming"
 )
 
 // cpuTime makes tables of the CPU time per unit of work, and a stacked chart per side. They

@@ -5,11 +5,11 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/report/document"
-	"unnest/internal/report/estimate"
-	"unnest/internal/report/levels"
-	"unnest/internal/report/scores"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/estimate"
+	"unnest.io/unnest/internal/report/levels"
+	"unnest.io/unnest/internal/report/scores"
 )
 
 // methods explain the numbers of a report of a run.

@@ -7,17 +7,17 @@ import (
 	"fmt"
 	"slices"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/report/document"
-	"unnest/internal/report/domains"
-	"unnest/internal/report/estimate"
-	"unnest/internal/report/levels"
-	"unnest/internal/report/naming"
-	"unnest/internal/report/papers"
-	"unnest/internal/report/paths"
-	"unnest/internal/report/provenance"
-	"unnest/internal/report/record"
-	"unnest/internal/report/scores"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/domains"
+	"unnest.io/unnest/internal/report/estimate"
+	"unnest.io/unnest/internal/report/levels"
+	"unnest.io/unnest/internal/report/naming"
+	"unnest.io/unnest/internal/report/papers"
+	"unnest.io/unnest/internal/report/paths"
+	"unnest.io/unnest/internal/report/provenance"
+	"unnest.io/unnest/internal/report/record"
+	"unnest.io/unnest/internal/report/scores"
 )
 
 // Options says how a report is built. Zero fields take their defaults.

@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/report/document"
-	"unnest/internal/report/estimate"
-	"unnest/internal/report/papers"
+	"unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/estimate"
+	"unnest.io/unnest/internal/report/papers"
 )
 
 func TestTallies(t *testing.T) {

@@ -3,10 +3,10 @@ package runs
 import (
 	"strconv"
 
-	"unnest/internal/measure/collocation"
-	"unnest/internal/measure/result"
-	"unnest/internal/report/document"
-	"unnest/internal/report/naming"
+	"unnest.io/unnest/internal/measure/collocation"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/naming"
 )
 
 // samplesOf are samples of a run for the formats of benchmarks. Those of a domain have a key

@@ -3,10 +3,10 @@ package runs
 import (
 	"fmt"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/report/document"
-	"unnest/internal/report/estimate"
-	"unnest/internal/report/naming"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/estimate"
+	"unnest.io/unnest/internal/report/naming"
 )
 
 // group makes the i-th section of the report and the estimates of its cases.

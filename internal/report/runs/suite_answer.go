@@ -5,10 +5,10 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/stats"
-	"unnest/internal/report/document"
-	"unnest/internal/report/estimate"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/estimate"
 )
 
 // tally counts the verdicts on one configuration against a baseline in the cases of a suite.

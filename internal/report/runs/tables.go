@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"slices"
 
-	"unnest/internal/report/document"
-	"unnest/internal/report/estimate"
-	"unnest/internal/report/naming"
+	"unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/estimate"
+	"unnest.io/unnest/internal/report/naming"
 )
 
 // minorColumns is the number of metrics that share a table.

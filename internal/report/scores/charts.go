@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/score"
-	"unnest/internal/report/document"
-	"unnest/internal/report/estimate"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/score"
+	"unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/estimate"
 )
 
 // charts draw the totals of a suite as Lubomski et al., Figs. 2-5, and its geometric

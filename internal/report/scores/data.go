@@ -3,9 +3,9 @@ package scores
 import (
 	"fmt"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/score"
-	"unnest/internal/report/document"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/score"
+	"unnest.io/unnest/internal/report/document"
 )
 
 // suiteJSON is a suite as JSON. The maps are by configuration and omit configurations

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"slices"
 
-	"unnest/internal/report/document"
-	"unnest/internal/report/papers"
+	"unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/papers"
 )
 
 // publishedTable lists our scores with the paper's, in the configurations of which the

@@ -7,12 +7,12 @@ import (
 	"regexp"
 	"slices"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/score"
-	"unnest/internal/report/document"
-	"unnest/internal/report/estimate"
-	"unnest/internal/report/naming"
-	"unnest/internal/report/papers"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/score"
+	"unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/estimate"
+	"unnest.io/unnest/internal/report/naming"
+	"unnest.io/unnest/internal/report/papers"
 )
 
 // tableOne matches the configurations of Lubomski et al., Table 1.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/result"
 )
 
 func TestScoredSuites(t *testing.T) {

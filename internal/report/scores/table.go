@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/score"
-	"unnest/internal/report/document"
-	"unnest/internal/report/estimate"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/score"
+	"unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/estimate"
 )
 
 // Group is the section of a report on the scores of s.

@@ -15,10 +15,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"unnest/internal/testbed/fleet"
-	"unnest/internal/testbed/guest"
-	"unnest/internal/testbed/image"
-	"unnest/internal/testbed/lab"
+	"unnest.io/unnest/internal/testbed/fleet"
+	"unnest.io/unnest/internal/testbed/guest"
+	"unnest.io/unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/testbed/lab"
 )
 
 // LabName is the name of the cluster's lab.

@@ -17,8 +17,8 @@ import (
 
 	"github.com/containernetworking/cni/libcni"
 
-	"unnest/internal/cni/netconf"
-	"unnest/internal/testbed/lab"
+	"unnest.io/unnest/internal/cni/netconf"
+	"unnest.io/unnest/internal/testbed/lab"
 )
 
 func makeKeys(t *testing.T) keys {

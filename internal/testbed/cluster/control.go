@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/testbed/lab"
+	"unnest.io/unnest/internal/testbed/lab"
 )
 
 const etcdURL = "http://127.0.0.1:2379"

@@ -12,8 +12,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"unnest/internal/hostd/ipam"
-	"unnest/internal/testbed/lab"
+	"unnest.io/unnest/internal/hostd/ipam"
+	"unnest.io/unnest/internal/testbed/lab"
 )
 
 // The families of addresses that pods and Services can have.

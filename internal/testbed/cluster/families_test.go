@@ -9,10 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/hostd/ipam"
-	"unnest/internal/hostd/quota"
-	"unnest/internal/testbed/fleet"
-	"unnest/internal/testbed/lab"
+	"unnest.io/unnest/internal/hostd/ipam"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/testbed/fleet"
+	"unnest.io/unnest/internal/testbed/lab"
 )
 
 // The components, the nodes and their pods have addresses of the cluster's families only.

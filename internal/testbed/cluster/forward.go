@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/testbed/lab"
+	"unnest.io/unnest/internal/testbed/lab"
 )
 
 // ForwardCommand are the arguments of unnest for a process that calls Forward. The directory

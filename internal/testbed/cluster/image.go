@@ -8,9 +8,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"unnest/internal/testbed/image"
-	"unnest/internal/testbed/oci"
-	"unnest/internal/testbed/rootdir"
+	"unnest.io/unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/testbed/oci"
+	"unnest.io/unnest/internal/testbed/rootdir"
 )
 
 // The images that every node has. ToolsImage is busybox, with nc, httpd and wget.

@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"unnest/internal/testbed/lab"
+	"unnest.io/unnest/internal/testbed/lab"
 )
 
 // kubeconfig returns the configuration of a client of the API server at an URL.

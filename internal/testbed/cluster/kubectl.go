@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"unnest/internal/testbed/fleet"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/testbed/fleet"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // Kubectl runs kubectl as the administrator and returns its output.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	"unnest/internal/testbed/fleet"
+	"unnest.io/unnest/internal/testbed/fleet"
 )
 
 // launchNodes starts the guests, which boot and wait for the API server.

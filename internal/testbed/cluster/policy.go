@@ -6,10 +6,10 @@ import (
 	"net"
 	"os"
 
-	"unnest/internal/hostd/credentials"
-	"unnest/internal/hostd/quota"
-	"unnest/internal/testbed/fleet"
-	"unnest/internal/testbed/lab"
+	"unnest.io/unnest/internal/hostd/credentials"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/testbed/fleet"
+	"unnest.io/unnest/internal/testbed/lab"
 )
 
 // The policy client has the host daemon enforce the cluster's NetworkPolicies. It runs next to the

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/hostd/quota"
-	"unnest/internal/testbed/fleet"
-	"unnest/internal/testbed/lab"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/testbed/fleet"
+	"unnest.io/unnest/internal/testbed/lab"
 )
 
 // The policy client may list and watch what policies select, create events, and nothing else.

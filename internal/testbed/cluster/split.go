@@ -5,7 +5,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"unnest/deploy"
+	"unnest.io/unnest/deploy"
 )
 
 // The controller of split pods runs next to the API server, which reaches its webhook there. All nodes

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/testbed/guest"
+	"unnest.io/unnest/internal/testbed/guest"
 )
 
 // The needs of the quick start. With less a machine is limited, with less than half of

@@ -9,8 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"unnest/internal/netdev/share"
-	"unnest/internal/testbed/guest"
+	"unnest.io/unnest/internal/netdev/share"
+	"unnest.io/unnest/internal/testbed/guest"
 )
 
 // errAbsent is the error of a probe that finds nothing.

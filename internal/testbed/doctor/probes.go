@@ -8,9 +8,9 @@ import (
 	"runtime"
 	"time"
 
-	"unnest/internal/netdev/share"
-	"unnest/internal/testbed/guest"
-	"unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/netdev/share"
+	"unnest.io/unnest/internal/testbed/guest"
+	"unnest.io/unnest/internal/testbed/image"
 )
 
 // Probes are the questions that checks ask about a machine.

@@ -5,10 +5,10 @@ import (
 	"net"
 	"net/netip"
 
-	"unnest/internal/hostd/ipam"
-	"unnest/internal/hostd/quota"
-	"unnest/internal/hostd/record"
-	"unnest/internal/testbed/lab"
+	"unnest.io/unnest/internal/hostd/ipam"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/testbed/lab"
 )
 
 // maxGuests is the largest number of guests in a lab. There are no more addresses.

@@ -9,11 +9,11 @@ import (
 	"maps"
 	"net"
 
-	"unnest/internal/hostapi/identity"
-	"unnest/internal/hostapi/segment"
-	"unnest/internal/netdev/tap"
-	"unnest/internal/testbed/guest"
-	"unnest/internal/testbed/lab"
+	"unnest.io/unnest/internal/hostapi/identity"
+	"unnest.io/unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/netdev/tap"
+	"unnest.io/unnest/internal/testbed/guest"
+	"unnest.io/unnest/internal/testbed/lab"
 )
 
 // The CNI networks that give a container in a guest a NIC of its own: from the pool,

@@ -12,13 +12,13 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	"golang.org/x/crypto/ssh"
 
-	"unnest/internal/cni/netconf"
-	"unnest/internal/hostapi/identity"
-	"unnest/internal/hostd/quota"
-	"unnest/internal/hostd/record"
-	"unnest/internal/testbed/guest"
-	"unnest/internal/testbed/image"
-	"unnest/internal/testbed/lab"
+	"unnest.io/unnest/internal/cni/netconf"
+	"unnest.io/unnest/internal/hostapi/identity"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/testbed/guest"
+	"unnest.io/unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/testbed/lab"
 )
 
 // No two guests or their pods share an address. All addresses are in the lab's

@@ -16,9 +16,9 @@ import (
 	systemd "github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/hostd/quota"
-	"unnest/internal/hostd/status"
-	"unnest/internal/testbed/lab"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostd/status"
+	"unnest.io/unnest/internal/testbed/lab"
 )
 
 const (

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/hostd/status"
+	"unnest.io/unnest/internal/hostd/status"
 )
 
 // The error of a daemon that does not start quotes the last line of its log.

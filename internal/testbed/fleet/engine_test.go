@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // slowEngine is a guest, on this host, whose engine takes a time.

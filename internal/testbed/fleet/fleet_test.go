@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/testbed/guest"
-	"unnest/internal/testbed/lab"
+	"unnest.io/unnest/internal/testbed/guest"
+	"unnest.io/unnest/internal/testbed/lab"
 )
 
 // newLab returns a lab that is a state directory only.

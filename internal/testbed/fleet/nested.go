@@ -7,11 +7,11 @@ import (
 	"os"
 	"path/filepath"
 
-	"unnest/internal/hostapi/identity"
-	"unnest/internal/testbed/guest"
-	"unnest/internal/testbed/image"
-	"unnest/internal/testbed/lab"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/hostapi/identity"
+	"unnest.io/unnest/internal/testbed/guest"
+	"unnest.io/unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/testbed/lab"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // Nested is a guest in a guest: level L2. It has one NIC, on its tenant's network, by

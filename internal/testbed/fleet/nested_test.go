@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/hostd/record"
-	"unnest/internal/testbed/guest"
-	"unnest/internal/testbed/image"
-	"unnest/internal/testbed/lab"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/testbed/guest"
+	"unnest.io/unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/testbed/lab"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // The daemon gets the addresses of the inner guest, and other processes get its image.

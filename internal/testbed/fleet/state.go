@@ -15,13 +15,13 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
-	"unnest/internal/hostapi/identity"
-	"unnest/internal/hostd/quota"
-	"unnest/internal/hostd/record"
-	"unnest/internal/testbed/guest"
-	"unnest/internal/testbed/image"
-	"unnest/internal/testbed/place"
-	"unnest/internal/vmm/qemu"
+	"unnest.io/unnest/internal/hostapi/identity"
+	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/testbed/guest"
+	"unnest.io/unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/vmm/qemu"
 )
 
 // nodeState is what another process needs to know of a guest. It is kept in the state

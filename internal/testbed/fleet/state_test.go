@@ -15,9 +15,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/crypto/ssh"
 
-	"unnest/internal/hostapi/identity"
-	"unnest/internal/hostd/record"
-	"unnest/internal/testbed/guest"
+	"unnest.io/unnest/internal/hostapi/identity"
+	"unnest.io/unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/testbed/guest"
 )
 
 // newNode returns the description of a guest. Its PID belongs to a process that is not

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/testbed/image"
 )
 
 // Accel is a QEMU accelerator.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/testbed/image"
 )
 
 func TestChooseAccel(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
-	"unnest/internal/testbed/place"
-	"unnest/internal/vmm/qmp"
+	"unnest.io/unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/vmm/qmp"
 )
 
 // BootTimes divides the time from launch to ready. Kernel and Userspace are measured by

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/vmm/qmp"
+	"unnest.io/unnest/internal/vmm/qmp"
 )
 
 // control are this process's ends of the console and the monitor of a guest that is

@@ -7,7 +7,7 @@ import (
 	"os"
 	"time"
 
-	"unnest/internal/vmm/qmp"
+	"unnest.io/unnest/internal/vmm/qmp"
 )
 
 // freeze boots the guest c, whose snapshot is being made, and freezes it.

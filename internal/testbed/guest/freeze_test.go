@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"unnest/internal/vmm/qmp"
+	"unnest.io/unnest/internal/vmm/qmp"
 )
 
 // guestConsole plays a guest that prints lines and answers questions for its clock.

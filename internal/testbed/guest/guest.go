@@ -15,12 +15,12 @@ import (
 	"strings"
 	"time"
 
-	"unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/testbed/image"
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/netdev/tap"
-	"unnest/internal/vmm/qmp"
+	"unnest.io/unnest/internal/netdev/tap"
+	"unnest.io/unnest/internal/vmm/qmp"
 )
 
 // The errors that callers distinguish.

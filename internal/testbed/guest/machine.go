@@ -3,7 +3,7 @@ package guest
 import (
 	"strings"
 
-	"unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/testbed/image"
 )
 
 // QEMU is the binary that emulates an architecture.

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/testbed/image"
 
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // NestingCPU is the processor that TCG shows to a guest that runs guests. It has AMD's

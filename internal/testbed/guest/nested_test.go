@@ -12,11 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/testbed/image"
 
 	"github.com/google/go-cmp/cmp"
 
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // The arguments of the inner guest's QEMU: the same machine as outside, with the files

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/testbed/image"
 
-	"unnest/internal/netdev/tap"
-	"unnest/internal/vmm/qemu"
+	"unnest.io/unnest/internal/netdev/tap"
+	"unnest.io/unnest/internal/vmm/qemu"
 )
 
 // Config says how to start a guest.

@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/testbed/image"
 
 	"github.com/google/go-cmp/cmp"
 
-	"unnest/internal/netdev/tap"
+	"unnest.io/unnest/internal/netdev/tap"
 )
 
 // The whole command line, except for the in-kernel network backend, which depends on

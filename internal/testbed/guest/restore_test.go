@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/testbed/image"
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // A guest that hangs while it is being frozen is reported and given up. The firmware prints nothing for

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/netdev/tap"
-	"unnest/internal/testbed/lab"
-	"unnest/internal/testbed/place"
-	"unnest/internal/vmm/qmp"
+	"unnest.io/unnest/internal/netdev/tap"
+	"unnest.io/unnest/internal/testbed/lab"
+	"unnest.io/unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/vmm/qmp"
 )
 
 // With as many slots as a node has pods, a NIC works in each slot, on any function of a

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/testbed/image"
 )
 
 // Snapshot is a frozen guest: its memory, its disk and the state of its devices. Its

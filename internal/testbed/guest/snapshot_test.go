@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/testbed/image"
 
 	"github.com/google/go-cmp/cmp"
 )

@@ -8,7 +8,7 @@ import (
 	"os"
 	"strings"
 
-	"unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/testbed/image"
 )
 
 // Snapshots finds frozen guests in a cache directory, and makes those that are missing.

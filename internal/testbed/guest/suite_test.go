@@ -7,11 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/testbed/image"
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // suitePackages are tools of the benchmark suites. One of them brings a service.

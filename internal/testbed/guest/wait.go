@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 const (

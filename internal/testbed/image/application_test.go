@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/measure/workload"
 )
 
 // The image of containers has what the servers of applications need: they start in it, without

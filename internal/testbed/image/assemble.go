@@ -11,7 +11,7 @@ import (
 	"strings"
 	"syscall"
 
-	"unnest/internal/testbed/rootdir"
+	"unnest.io/unnest/internal/testbed/rootdir"
 )
 
 // The least size of a root file system, and its least free space, in bytes. Its file is

@@ -13,7 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"unnest/internal/testbed/rootdir"
+	"unnest.io/unnest/internal/testbed/rootdir"
 )
 
 // ContainerImage is the name of the container image in every guest. It has the tools of

@@ -7,7 +7,7 @@ import (
 	"os"
 	"runtime"
 
-	"unnest/internal/testbed/rootdir"
+	"unnest.io/unnest/internal/testbed/rootdir"
 )
 
 // foreign reports whether binaries of the image do not run on this machine.

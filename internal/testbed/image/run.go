@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // outputGrace is how long a killed command may keep its output open.

@@ -12,7 +12,7 @@ import (
 	"os"
 	"slices"
 
-	"unnest/internal/testbed/rootdir"
+	"unnest.io/unnest/internal/testbed/rootdir"
 )
 
 // source is the content of a file to add to an image. It is not kept in memory, because it can

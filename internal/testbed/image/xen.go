@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"unnest/internal/testbed/rootdir"
+	"unnest.io/unnest/internal/testbed/rootdir"
 )
 
 // xenHypervisor is the Debian package of the hypervisor.

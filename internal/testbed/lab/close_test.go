@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/netdev/share"
+	"unnest.io/unnest/internal/netdev/share"
 )
 
 // ends are the ways in which a lab ends.

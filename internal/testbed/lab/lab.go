@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/netdev/share"
+	"unnest.io/unnest/internal/netdev/share"
 )
 
 // The addresses of every lab. Labs are isolated from each other, so all use the same.

@@ -17,8 +17,8 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/netdev/bridge"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/netdev/bridge"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // hostNS is the namespace of the bridges, the guests' TAPs and the host daemon.

@@ -18,7 +18,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/netdev/thread"
+	"unnest.io/unnest/internal/netdev/thread"
 )
 
 // killDelay is how long Wait waits for the output of a killed command, and for its process group, at

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"unnest/internal/testbed/guest"
+	"unnest.io/unnest/internal/testbed/guest"
 )
 
 // mac is the domain's address on the bridge, of the range that Xen has.

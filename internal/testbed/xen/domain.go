@@ -17,8 +17,8 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
-	"unnest/internal/testbed/guest"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/testbed/guest"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // Kind is a kind of domain.

@@ -10,8 +10,8 @@ import (
 	"os"
 	"strings"
 
-	"unnest/internal/testbed/image"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // imageDir has the images of domains, which stay for the next run.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 //go:embed scripts/trace

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // hostWithFakes is this machine as a Xen host, with an xl and an xentrace that do what the scripts say.

@@ -14,11 +14,11 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/testbed/fleet"
-	"unnest/internal/testbed/guest"
-	"unnest/internal/testbed/image"
-	"unnest/internal/testbed/lab"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/testbed/fleet"
+	"unnest.io/unnest/internal/testbed/guest"
+	"unnest.io/unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/testbed/lab"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // patience is for a machine that is busy with other things: there each step takes minutes.

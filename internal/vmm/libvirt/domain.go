@@ -9,7 +9,7 @@ import (
 	"strings"
 	"text/template"
 
-	"unnest/internal/vmm"
+	"unnest.io/unnest/internal/vmm"
 )
 
 // domainXML is the part that we read of a domain's description.

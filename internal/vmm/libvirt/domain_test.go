@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"unnest/internal/vmm"
+	"unnest.io/unnest/internal/vmm"
 )
 
 // A domain with ports out of order, one of them without hot-plug, and various devices.

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"text/template"
 
-	"unnest/internal/vmm"
-	"unnest/internal/vmm/libvirt/rpc"
+	"unnest.io/unnest/internal/vmm"
+	"unnest.io/unnest/internal/vmm/libvirt/rpc"
 )
 
 var _ vmm.Drive = (*VMM)(nil)

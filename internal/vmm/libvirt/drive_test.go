@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/vmm"
-	"unnest/internal/vmm/libvirt/libvirttest"
+	"unnest.io/unnest/internal/vmm"
+	"unnest.io/unnest/internal/vmm/libvirt/libvirttest"
 )
 
 func (h *host) wantMedium(v *VMM, label string) {

@@ -19,8 +19,8 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"unnest/internal/vmm"
-	"unnest/internal/vmm/libvirt/rpc"
+	"unnest.io/unnest/internal/vmm"
+	"unnest.io/unnest/internal/vmm/libvirt/rpc"
 )
 
 // VMM is a connection to libvirtd, about one run of one domain.

@@ -18,13 +18,13 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/crypto/ssh"
 
-	"unnest/internal/testbed/guest"
-	"unnest/internal/testbed/image"
-	"unnest/internal/testbed/lab"
-	"unnest/internal/testbed/place"
-	"unnest/internal/vmm"
-	"unnest/internal/vmm/libvirt/libvirttest"
-	"unnest/internal/vmm/libvirt/rpc"
+	"unnest.io/unnest/internal/testbed/guest"
+	"unnest.io/unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/testbed/lab"
+	"unnest.io/unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/vmm"
+	"unnest.io/unnest/internal/vmm/libvirt/libvirttest"
+	"unnest.io/unnest/internal/vmm/libvirt/rpc"
 )
 
 const patience = 2 * time.Minute

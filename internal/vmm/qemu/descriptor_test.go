@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/vmm"
-	"unnest/internal/vmm/qmp"
+	"unnest.io/unnest/internal/vmm"
+	"unnest.io/unnest/internal/vmm/qmp"
 )
 
 // refusing is a QEMU that answers everything, but refuses the first netdevs.

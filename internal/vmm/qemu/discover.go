@@ -7,7 +7,7 @@ import (
 	"path"
 	"slices"
 
-	"unnest/internal/vmm/qmp"
+	"unnest.io/unnest/internal/vmm/qmp"
 )
 
 // rootPort is the driver of QEMU's generic root port; ioh3420 is its predecessor.

@@ -7,7 +7,7 @@ import (
 	"os"
 	"strings"
 
-	"unnest/internal/vmm"
+	"unnest.io/unnest/internal/vmm"
 )
 
 var _ vmm.Drive = (*VMM)(nil)

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/vmm"
+	"unnest.io/unnest/internal/vmm"
 )
 
 // image returns a file in memory, open for reading only.

@@ -3,7 +3,7 @@ package qemu
 import (
 	"context"
 
-	"unnest/internal/vmm"
+	"unnest.io/unnest/internal/vmm"
 )
 
 // OwnNICs lists the NICs on TAPs that QEMU has opened by name.

@@ -12,8 +12,8 @@ import (
 	"slices"
 	"strconv"
 
-	"unnest/internal/vmm"
-	"unnest/internal/vmm/qmp"
+	"unnest.io/unnest/internal/vmm"
+	"unnest.io/unnest/internal/vmm/qmp"
 )
 
 // VMM is a connection to one QEMU.

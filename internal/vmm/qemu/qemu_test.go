@@ -17,9 +17,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 
-	"unnest/internal/netdev/tap"
-	"unnest/internal/vmm"
-	"unnest/internal/vmm/qmp"
+	"unnest.io/unnest/internal/netdev/tap"
+	"unnest.io/unnest/internal/vmm"
+	"unnest.io/unnest/internal/vmm/qmp"
 )
 
 const patience = 2 * time.Minute

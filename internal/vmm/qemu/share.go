@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/vmm"
-	"unnest/internal/vmm/qmp"
+	"unnest.io/unnest/internal/vmm"
+	"unnest.io/unnest/internal/vmm/qmp"
 )
 
 var _ vmm.Sharer = (*VMM)(nil)

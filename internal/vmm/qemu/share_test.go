@@ -14,8 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/netdev/share"
-	"unnest/internal/vmm"
+	"unnest.io/unnest/internal/netdev/share"
+	"unnest.io/unnest/internal/vmm"
 )
 
 const sharedMemory = "-object memory-backend-memfd,id=ram,size=64M,share=on -machine memory-backend=ram"

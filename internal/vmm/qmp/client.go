@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"unnest/internal/vmm/multiplex"
+	"unnest.io/unnest/internal/vmm/multiplex"
 )
 
 // Client is one connection to one QEMU. It is safe for concurrent use. QEMU

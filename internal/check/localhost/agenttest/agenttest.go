@@ -7,7 +7,7 @@ import (
 	"os"
 	"testing"
 
-	"unnest/internal/check/localhost/agent"
+	"unnest.io/unnest/internal/check/localhost/agent"
 )
 
 // Main runs the tests, and returns the exit code of the process. If the binary is called with

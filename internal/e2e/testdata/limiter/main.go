@@ -9,7 +9,7 @@ import (
 	"os/exec"
 	"time"
 
-	"unnest/internal/netdev/share"
+	"unnest.io/unnest/internal/netdev/share"
 )
 
 func main() {

@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/hostapi/identity"
+	"unnest.io/unnest/internal/hostapi/identity"
 )
 
 // Issue makes credentials of a guest that expire at notAfter, signed by the authority of

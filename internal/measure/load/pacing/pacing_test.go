@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/measure/workload"
 )
 
 const ms = time.Millisecond

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // Group is the control group of a domain on this host: one directory in version 2, or one in

@@ -17,11 +17,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/machines/output"
-	"unnest/internal/measure/machines/thishost"
-	"unnest/internal/measure/workload"
-	"unnest/internal/testbed/rootdir"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/machines/output"
+	"unnest.io/unnest/internal/measure/machines/thishost"
+	"unnest.io/unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/testbed/rootdir"
 )
 
 // rootScript runs a script in a root directory, which stays as it is, with files of ours and nothing

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/measure/benchtest"
-	"unnest/internal/measure/workload"
-	"unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/measure/benchtest"
+	"unnest.io/unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/testbed/image"
 )
 
 // derivedImages are images of the cases of Kafka, whose root directory has packages but no programs.

@@ -13,10 +13,10 @@ import (
 	"path/filepath"
 	"strings"
 
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/suite"
-	"unnest/internal/measure/workload"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/suite"
+	"unnest.io/unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // find returns the path of a file that is built or downloaded.

@@ -12,10 +12,10 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/stack"
-	"unnest/internal/measure/workload"
-	"unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/testbed/image"
 )
 
 // Images are the guest images and root directories that the configurations need.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/measure/suite"
+	"unnest.io/unnest/internal/measure/suite"
 )
 
 // answer is a transport that gives the same answer to every request.

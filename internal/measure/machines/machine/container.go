@@ -8,12 +8,12 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/machines/output"
-	"unnest/internal/measure/stack"
-	"unnest/internal/measure/workload"
-	"unnest/internal/testbed/fleet"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/machines/output"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/testbed/fleet"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // Nerdctl is the command line of containerd.

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/measure/stack"
-	"unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/workload"
 )
 
 func TestNetworkArgs(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/measure/result"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // Describe describes the machine that p is in, and returns the ID of its

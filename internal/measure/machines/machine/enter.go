@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // Enter returns the container called name as a place whose commands start at once.

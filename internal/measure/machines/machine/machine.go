@@ -6,12 +6,12 @@ import (
 	"context"
 	"fmt"
 
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/stack"
-	"unnest/internal/testbed/fleet"
-	"unnest/internal/testbed/place"
-	"unnest/internal/testbed/xen"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/testbed/fleet"
+	"unnest.io/unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/testbed/xen"
 )
 
 // Machine is an operating system under test that is up: this host, a guest, a guest

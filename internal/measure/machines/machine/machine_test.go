@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/experiment"
 )
 
 // If any machine of a pod has ended, that is the error of the execution.

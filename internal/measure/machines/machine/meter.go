@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io"
 
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // Meter reads CPU times through a shell that keeps running. A reading starts no process in its

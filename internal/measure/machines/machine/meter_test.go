@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/measure/benchtest"
-	"unnest/internal/measure/cputime"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/measure/benchtest"
+	"unnest.io/unnest/internal/measure/cputime"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // readMeter reads the CPU time of a machine.

@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"strings"
 
-	"unnest/internal/measure/stack"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // makeNetwork makes network $2 of engine $1, unless it is there. Server, key and mode are those of the guest's CNI networks, which

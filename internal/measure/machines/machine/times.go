@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"unnest/internal/measure/cputime"
+	"unnest.io/unnest/internal/measure/cputime"
 )
 
 const statFile = "/proc/stat"

@@ -11,9 +11,9 @@ import (
 	"path"
 	"strings"
 
-	"unnest/internal/measure/stack"
-	"unnest/internal/testbed/image"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // Engines lists the commands that can serve a stack's engine layer on a user's host:

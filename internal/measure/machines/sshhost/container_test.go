@@ -11,10 +11,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/measure/benchtest"
-	"unnest/internal/measure/stack"
-	"unnest/internal/testbed/image"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/measure/benchtest"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // containerEngine is a container engine that keeps images and containers as files below

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/knownhosts"
 
-	"unnest/internal/measure/stack"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // Login logs in to the host of a configuration.

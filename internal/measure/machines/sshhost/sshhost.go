@@ -12,10 +12,10 @@ import (
 	"strings"
 	"time"
 
-	"unnest/internal/measure/machines/machine"
-	"unnest/internal/measure/stack"
-	"unnest/internal/testbed/place"
-	"unnest/internal/testbed/xen"
+	"unnest.io/unnest/internal/measure/machines/machine"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/testbed/xen"
 )
 
 // The time limits of login and clean-up on a host that the user has named. A busy emulated

@@ -17,11 +17,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/measure/machines/cgroup"
-	"unnest/internal/measure/machines/machine"
-	"unnest/internal/testbed/image"
-	"unnest/internal/testbed/lab"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/measure/machines/cgroup"
+	"unnest.io/unnest/internal/measure/machines/machine"
+	"unnest.io/unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/testbed/lab"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // Host is this host with the user space of our guests, so that every level runs the

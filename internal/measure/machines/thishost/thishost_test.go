@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/measure/machines/machine"
-	"unnest/internal/testbed/image"
-	"unnest/internal/testbed/lab"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/measure/machines/machine"
+	"unnest.io/unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/testbed/lab"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // The root of the host's mount namespace is the guests' root directory. If it were that

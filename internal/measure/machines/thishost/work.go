@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"unnest/internal/measure/machines/cgroup"
+	"unnest.io/unnest/internal/measure/machines/cgroup"
 )
 
 // WorkPrefix begins the names of the runs' work directories in the cache.

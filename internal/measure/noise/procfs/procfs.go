@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"unnest/internal/measure/cputime"
-	"unnest/internal/measure/noise"
+	"unnest.io/unnest/internal/measure/cputime"
+	"unnest.io/unnest/internal/measure/noise"
 )
 
 var start = time.Now() // the zero of noise.Snapshot.At

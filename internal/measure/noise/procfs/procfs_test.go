@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/measure/noise"
+	"unnest.io/unnest/internal/measure/noise"
 )
 
 // A process that spins is another process, unless it is the experiment's.

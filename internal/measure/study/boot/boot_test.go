@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/measure/benchtest"
-	"unnest/internal/measure/experiment"
-	"unnest/internal/testbed/guest"
+	"unnest.io/unnest/internal/measure/benchtest"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/testbed/guest"
 )
 
 func TestBootStudy(t *testing.T) {

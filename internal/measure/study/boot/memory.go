@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/measure/workload"
 )
 
 // memoryOf returns the means over processes of the memory that each maps: RSS counts pages that

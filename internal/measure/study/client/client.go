@@ -9,9 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/workload"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // ClaimGuard is how long before its load begins a client must be claimed.

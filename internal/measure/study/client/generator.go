@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"os"
 
-	"unnest/internal/measure/machines/output"
-	"unnest/internal/measure/workload"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/measure/machines/output"
+	"unnest.io/unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // generator is the load generator of an application while it runs. It connects and prepares the

@@ -6,8 +6,8 @@ import (
 	"os"
 	"testing"
 
-	"unnest/internal/measure/benchtest"
-	"unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/measure/benchtest"
+	"unnest.io/unnest/internal/measure/workload"
 )
 
 // The tool's own error message comes before its exit code.

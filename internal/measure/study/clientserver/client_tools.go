@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"slices"
 
-	"unnest/internal/measure/stack"
-	"unnest/internal/measure/study/client"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/study/client"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // findClientTools records the versions of the clients' tools, where the clients run:

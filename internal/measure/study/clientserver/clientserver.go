@@ -13,15 +13,15 @@ import (
 	"slices"
 	"time"
 
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/machines"
-	"unnest/internal/measure/machines/guestimage"
-	"unnest/internal/measure/machines/thishost"
-	"unnest/internal/measure/stack"
-	"unnest/internal/measure/study/client"
-	"unnest/internal/measure/study/server"
-	"unnest/internal/measure/workload"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/machines"
+	"unnest.io/unnest/internal/measure/machines/guestimage"
+	"unnest.io/unnest/internal/measure/machines/thishost"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/study/client"
+	"unnest.io/unnest/internal/measure/study/server"
+	"unnest.io/unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // Study is the study of servers in machines and containers, which clients load

@@ -5,12 +5,12 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/measure/benchtest"
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/machines"
-	"unnest/internal/measure/stack"
-	"unnest/internal/measure/study/server"
-	"unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/measure/benchtest"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/machines"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/study/server"
+	"unnest.io/unnest/internal/measure/workload"
 )
 
 // A configuration that is not supported is refused by name, and the error names an

@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"strings"
 
-	"unnest/internal/measure/cputime"
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/machines/machine"
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/study/server"
-	"unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/measure/cputime"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/machines/machine"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/study/server"
+	"unnest.io/unnest/internal/measure/workload"
 )
 
 // Execute runs the client of a case once against a configuration, see

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/measure/benchtest"
-	"unnest/internal/measure/machines"
-	"unnest/internal/measure/study/server"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/measure/benchtest"
+	"unnest.io/unnest/internal/measure/machines"
+	"unnest.io/unnest/internal/measure/study/server"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // generatorBench returns a bench whose load generator is a script.

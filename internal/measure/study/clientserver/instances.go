@@ -4,10 +4,10 @@ import (
 	"context"
 	"path"
 
-	"unnest/internal/measure/machines/machine"
-	"unnest/internal/measure/machines/sshhost"
-	"unnest/internal/measure/stack"
-	"unnest/internal/measure/study/server"
+	"unnest.io/unnest/internal/measure/machines/machine"
+	"unnest.io/unnest/internal/measure/machines/sshhost"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/study/server"
 )
 
 // newService starts the container of c, if it has one.

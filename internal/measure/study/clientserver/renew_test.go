@@ -11,14 +11,14 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/measure/benchtest"
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/machines"
-	"unnest/internal/measure/machines/machine"
-	"unnest/internal/measure/study/client"
-	"unnest/internal/measure/study/server"
-	"unnest/internal/measure/workload"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/measure/benchtest"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/machines"
+	"unnest.io/unnest/internal/measure/machines/machine"
+	"unnest.io/unnest/internal/measure/study/client"
+	"unnest.io/unnest/internal/measure/study/server"
+	"unnest.io/unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // newServer returns a server that runs a script of sh and is ready when it prints that.

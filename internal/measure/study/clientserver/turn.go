@@ -6,10 +6,10 @@ import (
 	"slices"
 	"time"
 
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/study/client"
-	"unnest/internal/measure/workload"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/study/client"
+	"unnest.io/unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // Some clients idle for seconds before they load the network (workload's Lead). The

@@ -10,11 +10,11 @@ import (
 	"strings"
 	"time"
 
-	"unnest/internal/measure/collocation"
-	"unnest/internal/measure/machines/cgroup"
-	"unnest/internal/measure/workload"
-	"unnest/internal/testbed/lab"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/measure/collocation"
+	"unnest.io/unnest/internal/measure/machines/cgroup"
+	"unnest.io/unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/testbed/lab"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // counter counts for domains from its call until the call of stop, which returns values of its

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/measure/machines/cgroup"
+	"unnest.io/unnest/internal/measure/machines/cgroup"
 )
 
 func TestParseDrops(t *testing.T) {

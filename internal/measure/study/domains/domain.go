@@ -7,16 +7,16 @@ import (
 	"path"
 	"strings"
 
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/machines/cgroup"
-	"unnest/internal/measure/machines/machine"
-	"unnest/internal/measure/stack"
-	"unnest/internal/measure/study/server"
-	"unnest/internal/measure/workload"
-	"unnest/internal/testbed/fleet"
-	"unnest/internal/testbed/lab"
-	"unnest/internal/testbed/place"
-	"unnest/internal/testbed/xen"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/machines/cgroup"
+	"unnest.io/unnest/internal/measure/machines/machine"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/study/server"
+	"unnest.io/unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/testbed/fleet"
+	"unnest.io/unnest/internal/testbed/lab"
+	"unnest.io/unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/testbed/xen"
 )
 
 // guestDomain is a guest domain with a server. It is up for the whole run. Where an execution does not

@@ -15,12 +15,12 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/machines"
-	"unnest/internal/measure/machines/machine"
-	"unnest/internal/measure/stack"
-	"unnest/internal/measure/workload"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/machines"
+	"unnest.io/unnest/internal/measure/machines/machine"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // Study is the study of domains that run next to each other: VMs and containers with a web

@@ -4,12 +4,12 @@ import (
 	"slices"
 	"testing"
 
-	"unnest/internal/measure/benchtest"
-	"unnest/internal/measure/collocation"
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/machines"
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/measure/benchtest"
+	"unnest.io/unnest/internal/measure/collocation"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/machines"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/workload"
 )
 
 // A study serves the documents of its cases and of its domains.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/stack"
 )
 
 // fullOf is what a full load is of: the throughput that a domain of the type reaches alone.

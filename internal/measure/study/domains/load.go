@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"math"
 
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/load/pacing"
-	"unnest/internal/measure/machines/cgroup"
-	"unnest/internal/measure/machines/machine"
-	"unnest/internal/measure/study/client"
-	"unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/load/pacing"
+	"unnest.io/unnest/internal/measure/machines/cgroup"
+	"unnest.io/unnest/internal/measure/machines/machine"
+	"unnest.io/unnest/internal/measure/study/client"
+	"unnest.io/unnest/internal/measure/workload"
 )
 
 // Execute loads the active domains of a configuration once, see experiment.Bench: with a share of

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"time"
 
-	"unnest/internal/measure/collocation"
-	"unnest/internal/measure/machines/cgroup"
-	"unnest/internal/measure/sched"
-	"unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/measure/collocation"
+	"unnest.io/unnest/internal/measure/machines/cgroup"
+	"unnest.io/unnest/internal/measure/sched"
+	"unnest.io/unnest/internal/measure/workload"
 )
 
 // ofHost is the name under which a counter returns values of the whole host.

@@ -11,11 +11,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"unnest/internal/measure/collocation"
-	"unnest/internal/measure/machines/cgroup"
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/sched"
-	"unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/measure/collocation"
+	"unnest.io/unnest/internal/measure/machines/cgroup"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/sched"
+	"unnest.io/unnest/internal/measure/workload"
 )
 
 // byMetric checks that every value is of a metric of the study.

@@ -4,9 +4,9 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/measure/collocation"
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/measure/collocation"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/workload"
 )
 
 // loadStep is what was measured under one load.

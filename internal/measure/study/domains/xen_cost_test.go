@@ -13,13 +13,13 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/measure/benchtest"
-	"unnest/internal/measure/collocation"
-	"unnest/internal/measure/machines"
-	"unnest/internal/measure/stats"
-	"unnest/internal/measure/workload"
-	"unnest/internal/testbed/guest"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/measure/benchtest"
+	"unnest.io/unnest/internal/measure/collocation"
+	"unnest.io/unnest/internal/measure/machines"
+	"unnest.io/unnest/internal/measure/stats"
+	"unnest.io/unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/testbed/guest"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 var xenCost = flag.String("xen-cost", "", "measure what counting domains of Xen costs, and write the page `FILE`")

@@ -8,13 +8,13 @@ import (
 	"sync"
 	"time"
 
-	"unnest/internal/measure/collocation"
-	"unnest/internal/measure/machines"
-	"unnest/internal/measure/machines/cgroup"
-	"unnest/internal/measure/sched"
-	"unnest/internal/measure/workload"
-	"unnest/internal/testbed/place"
-	"unnest/internal/testbed/xen"
+	"unnest.io/unnest/internal/measure/collocation"
+	"unnest.io/unnest/internal/measure/machines"
+	"unnest.io/unnest/internal/measure/machines/cgroup"
+	"unnest.io/unnest/internal/measure/sched"
+	"unnest.io/unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/testbed/xen"
 )
 
 // xenCounters count for the domains of a Xen host.

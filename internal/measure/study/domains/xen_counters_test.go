@@ -6,9 +6,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"unnest/internal/measure/collocation"
-	"unnest/internal/measure/machines"
-	"unnest/internal/testbed/xen"
+	"unnest.io/unnest/internal/measure/collocation"
+	"unnest.io/unnest/internal/measure/machines"
+	"unnest.io/unnest/internal/testbed/xen"
 )
 
 // What is not of the run is the host's: dom0, and domains of others.

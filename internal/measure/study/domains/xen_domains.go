@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 
-	"unnest/internal/measure/machines"
-	"unnest/internal/measure/machines/cgroup"
-	"unnest/internal/measure/machines/machine"
-	"unnest/internal/measure/stack"
-	"unnest/internal/testbed/xen"
+	"unnest.io/unnest/internal/measure/machines"
+	"unnest.io/unnest/internal/measure/machines/cgroup"
+	"unnest.io/unnest/internal/measure/machines/machine"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/testbed/xen"
 )
 
 // checkXenDomains refuses domains of Xen next to others: Xen divides the processors of its host

@@ -8,12 +8,12 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/machines"
-	"unnest/internal/measure/stack"
-	"unnest/internal/measure/study/clientserver"
-	"unnest/internal/measure/workload"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/machines"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/study/clientserver"
+	"unnest.io/unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // Suite is the suite of an experiment that compares load generators.

@@ -10,12 +10,12 @@ import (
 	"slices"
 	"time"
 
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/machines"
-	"unnest/internal/measure/result"
-	"unnest/internal/measure/stack"
-	"unnest/internal/measure/study/clientserver"
-	"unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/machines"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/study/clientserver"
+	"unnest.io/unnest/internal/measure/workload"
 )
 
 // Suite is the suite of an experiment that compares ways to run a client.

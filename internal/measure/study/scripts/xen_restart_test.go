@@ -9,12 +9,12 @@ import (
 	"path"
 	"testing"
 
-	"unnest/internal/measure/benchtest"
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/machines"
-	"unnest/internal/measure/stack"
-	"unnest/internal/testbed/guest"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/measure/benchtest"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/machines"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/testbed/guest"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // newPV returns a study with a PV domain on a Xen host that it boots.

@@ -10,16 +10,16 @@ import (
 	"strings"
 	"time"
 
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/machines"
-	"unnest/internal/measure/machines/machine"
-	"unnest/internal/measure/machines/sshhost"
-	"unnest/internal/measure/stack"
-	"unnest/internal/measure/study/scripts"
-	"unnest/internal/measure/study/server"
-	"unnest/internal/measure/suite"
-	"unnest/internal/measure/workload"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/machines"
+	"unnest.io/unnest/internal/measure/machines/machine"
+	"unnest.io/unnest/internal/measure/machines/sshhost"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/study/scripts"
+	"unnest.io/unnest/internal/measure/study/server"
+	"unnest.io/unnest/internal/measure/suite"
+	"unnest.io/unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // Study is the study of cases of suites that load a server. Each execution starts the server

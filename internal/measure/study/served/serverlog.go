@@ -6,7 +6,7 @@ import (
 	"strings"
 	"sync"
 
-	"unnest/internal/measure/machines/output"
+	"unnest.io/unnest/internal/measure/machines/output"
 )
 
 // refusal begins the line in which a server's script says why the server cannot run.

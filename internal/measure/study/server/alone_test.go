@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/measure/benchtest"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/measure/benchtest"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // serviceOf returns a configuration with one server, that of the case cache.

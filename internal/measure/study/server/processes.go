@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"strings"
 
-	"unnest/internal/measure/cputime"
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/machines/machine"
-	"unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/measure/cputime"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/machines/machine"
+	"unnest.io/unnest/internal/measure/workload"
 )
 
 // ProcessTimes are the CPU times of an application's processes since their start: of the VMs

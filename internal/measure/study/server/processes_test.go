@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/measure/benchtest"
-	"unnest/internal/measure/machines/machine"
-	"unnest/internal/measure/workload"
-	"unnest/internal/testbed/fleet"
-	"unnest/internal/testbed/guest"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/measure/benchtest"
+	"unnest.io/unnest/internal/measure/machines/machine"
+	"unnest.io/unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/testbed/fleet"
+	"unnest.io/unnest/internal/testbed/guest"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 var (

@@ -16,9 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/measure/benchtest"
-	"unnest/internal/measure/workload"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/measure/benchtest"
+	"unnest.io/unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // newServer returns a server that runs a script of sh and is ready when it prints that.

@@ -8,12 +8,12 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/machines/machine"
-	"unnest/internal/measure/machines/sshhost"
-	"unnest/internal/measure/stack"
-	"unnest/internal/measure/workload"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/machines/machine"
+	"unnest.io/unnest/internal/measure/machines/sshhost"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // Service is a configuration whose servers run.

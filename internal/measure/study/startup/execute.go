@@ -13,14 +13,14 @@ import (
 	"strings"
 	"time"
 
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/machines/machine"
-	"unnest/internal/measure/stack"
-	"unnest/internal/measure/study/startup/timer"
-	"unnest/internal/measure/workload"
-	"unnest/internal/testbed/image"
-	"unnest/internal/testbed/lab"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/machines/machine"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/study/startup/timer"
+	"unnest.io/unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/testbed/image"
+	"unnest.io/unnest/internal/testbed/lab"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // Execute starts one container, or runs one plugin alone, and removes it.

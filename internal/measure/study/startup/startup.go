@@ -11,12 +11,12 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest/internal/measure/experiment"
-	"unnest/internal/measure/machines"
-	"unnest/internal/measure/machines/guestimage"
-	"unnest/internal/measure/stack"
-	"unnest/internal/testbed/lab"
-	"unnest/internal/testbed/place"
+	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/machines"
+	"unnest.io/unnest/internal/measure/machines/guestimage"
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/testbed/lab"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // poolSize is the number of NICs that are plugged in advance for the configuration

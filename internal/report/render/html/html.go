@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/document"
 )
 
 //go:embed assets/report.html.tmpl

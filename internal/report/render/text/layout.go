@@ -5,7 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/document"
 )
 
 // parts splits the columns into parts that fit the width, each with the columns that name

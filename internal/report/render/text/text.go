@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/document"
 )
 
 // Options says how a document is printed on a terminal.

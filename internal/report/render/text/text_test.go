@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/document"
 )
 
 func TestWrap(t *testing.T) {

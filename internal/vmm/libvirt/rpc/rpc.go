@@ -17,7 +17,7 @@ import (
 	"io"
 	"net"
 
-	"unnest/internal/vmm/multiplex"
+	"unnest.io/unnest/internal/vmm/multiplex"
 )
 
 // ErrClosed is wrapped by every error that is due to the end of the connection.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"unnest/internal/measure/study/startup/timer"
+	"unnest.io/unnest/internal/measure/study/startup/timer"
 )
 
 // TestMain is cni-timer when the test binary is called as the plugin probe.
