@@ -84,7 +84,7 @@ func TestGuestBootedAgain(t *testing.T) {
 	l.makeOld(m)
 	l.check(m.attachIn(boots[1], "new", hostdpb.Mode_MODE_HOTPLUG))
 	m.wantContainers("new")
-	if err := m.attachIn(boots[0], "late", hostdpb.Mode_MODE_HOTPLUG); grpcstatus.Code(err) != codes.FailedPrecondition {
+	if err := m.attachIn(boots[0], "late", hostdpb.Mode_MODE_HOTPLUG); grpcstatus.Code(err) != codes.Aborted {
 		t.Errorf("a request of the boot before: got %v", err)
 	}
 	m.wantContainers("new")

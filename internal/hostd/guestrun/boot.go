@@ -7,6 +7,7 @@ import (
 	"maps"
 	"time"
 
+	"unnest.io/unnest/internal/hostapi/identity"
 	"unnest.io/unnest/internal/hostd/hotplug"
 	"unnest.io/unnest/internal/hostd/record"
 )
@@ -28,12 +29,7 @@ var (
 // another boot ends the attachments of the boot before: the VMM may have reported the reset while there was no daemon.
 func (g *Guest) booted(ctx context.Context, id string) error {
 	switch ended, was := g.ended[id]; {
-	case id == "": // of a client that is too old: what it attaches is of no boot that could be told later
-		if !g.bootless {
-			g.forgetBoot()
-		}
-		return nil
-	case id == g.boot.ID:
+	case id == "", id == g.boot.ID:
 		return nil
 	case was && time.Since(ended) < bootGrace:
 		return fmt.Errorf("boot %s: %w", id, ErrOldBoot)
@@ -62,6 +58,22 @@ func (g *Guest) booted(ctx context.Context, id string) error {
 	}
 	g.boot, g.bootless = next, false
 	return nil
+}
+
+// bootOf returns the boot that a request is of, "" if that cannot be told: a clone of the guest has another boot.
+func (g *Guest) bootOf(ctx context.Context) string {
+	if !g.isMachine(g.machine.Load(), identity.Machine(ctx)) {
+		return ""
+	}
+	return identity.Boot(ctx)
+}
+
+// attachOf is called before something is attached for a request of a boot. What cannot be told to be of a boot must not end with
+// another one.
+func (g *Guest) attachOf(boot string) {
+	if boot == "" && !g.bootless {
+		g.forgetBoot()
+	}
 }
 
 // endBoot forgets the boot of a guest that was reset, and refuses its late requests.

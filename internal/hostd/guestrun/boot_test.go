@@ -23,7 +23,7 @@ func TestBooted(t *testing.T) {
 		want error
 		then record.Boot // without its time
 	}{
-		{"of a client that is too old, which forgets it", record.Boot{ID: first, Since: now}, "", nil, record.Boot{}},
+		{"of a client that is too old", record.Boot{ID: first, Since: now}, "", nil, record.Boot{ID: first}},
 		{"the first", record.Boot{}, first, nil, record.Boot{ID: first}},
 		{"the same", record.Boot{ID: first, Before: second, Since: now}, first, nil, record.Boot{ID: first, Before: second}},
 		{"late, of the boot before", record.Boot{ID: first, Before: second, Since: now.Add(-time.Minute)}, second, ErrOldBoot, record.Boot{ID: first, Before: second}},
@@ -69,6 +69,9 @@ func TestBootsOfResets(t *testing.T) {
 	}
 	if err := g.booted(t.Context(), ids[2]); err != nil || g.boot.ID != ids[2] {
 		t.Errorf("got %v, boot %v", err, g.boot)
+	}
+	if g.attachOf(""); g.boot.ID != "" {
+		t.Errorf("boot %v is kept, which would end what a client that is too old attaches", g.boot)
 	}
 }
 

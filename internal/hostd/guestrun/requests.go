@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"unnest.io/unnest/internal/hostapi/hostdpb"
-	"unnest.io/unnest/internal/hostapi/identity"
 	"unnest.io/unnest/internal/hostd/attachment"
 	"unnest.io/unnest/internal/hostd/segments"
 	"unnest.io/unnest/internal/hostd/shares"
@@ -14,10 +13,7 @@ import (
 
 // request has the run goroutine serve a request of the guest's system, which is up then.
 func request[T any](ctx context.Context, g *Guest, f func(ctx context.Context, answer func(T, error))) (T, error) {
-	boot := ""
-	if g.isMachine(g.machine.Load(), identity.Machine(ctx)) { // a clone of the guest has another boot
-		boot = identity.Boot(ctx)
-	}
+	boot := g.bootOf(ctx)
 	return call(ctx, g, func(ctx context.Context, answer func(T, error)) {
 		if err := g.booted(ctx, boot); err != nil {
 			var none T
@@ -31,12 +27,20 @@ func request[T any](ctx context.Context, g *Guest, f func(ctx context.Context, a
 
 // Attach gives an attachment a NIC.
 func (g *Guest) Attach(ctx context.Context, w WantedNIC) (Attached, error) {
-	return request(ctx, g, func(ctx context.Context, answer func(Attached, error)) { g.nics.attach(ctx, w, answer) })
+	boot := g.bootOf(ctx)
+	return request(ctx, g, func(ctx context.Context, answer func(Attached, error)) {
+		g.attachOf(boot)
+		g.nics.attach(ctx, w, answer)
+	})
 }
 
 // Join gives an attachment an endpoint of a segment.
 func (g *Guest) Join(ctx context.Context, key attachment.Key, s segments.Spec) (Attached, error) {
-	return request(ctx, g, func(ctx context.Context, answer func(Attached, error)) { g.nics.join(ctx, key, s, answer) })
+	boot := g.bootOf(ctx)
+	return request(ctx, g, func(ctx context.Context, answer func(Attached, error)) {
+		g.attachOf(boot)
+		g.nics.join(ctx, key, s, answer)
+	})
 }
 
 // Detach takes an attachment's NIC or endpoint away, and says whether it was a VLAN. If mac is not empty, the NIC must have
