@@ -4,6 +4,8 @@ import (
 	"context"
 	"net"
 	"os"
+	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -35,9 +37,20 @@ func (webhook) DeleteVolume(context.Context, *csi.DeleteVolumeRequest) (*csi.Del
 	return &csi.DeleteVolumeResponse{}, nil
 }
 
+// sanityProcess is set for the process of TestSanity that runs the cases.
+const sanityProcess = "UNNEST_TEST_SANITY"
+
 // The CSI project's suite of cases for a node finds no fault, and nothing is left.
 func TestSanity(t *testing.T) {
 	n := newNode(t)
+	if os.Getenv(sanityProcess) == "" { // Ginkgo ends a process that has the flag -test.parallel
+		cmd := exec.Command(os.Args[0], "-test.run=^TestSanity$", "-test.v")
+		cmd.Env = append(os.Environ(), sanityProcess+"=1")
+		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "--- PASS: TestSanity") {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
 	if err := os.MkdirAll(n.dir+"/pods/u1", 0o755); err != nil {
 		t.Fatal(err)
 	}
