@@ -8,7 +8,7 @@ import (
 )
 
 // WriteFile writes value to path as JSON that only root may read, completely or not at all. It makes the
-// directory. A process that is killed may leave a file whose name begins with ".new-".
+// directory. After a failure of the machine, too, the file is complete or as before. A process that is killed may leave a file whose name begins with ".new-".
 func WriteFile(path string, value any) error {
 	content, err := json.Marshal(value)
 	if err != nil {
@@ -23,7 +23,7 @@ func WriteFile(path string, value any) error {
 		return err
 	}
 	_, err = f.Write(content)
-	if err = errors.Join(err, f.Close()); err == nil {
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {

@@ -2,7 +2,6 @@ package install
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,7 +14,6 @@ import (
 	"unnest.io/unnest/internal/cni/attachment"
 	"unnest.io/unnest/internal/cni/brfusion"
 	"unnest.io/unnest/internal/cni/hostclient"
-	"unnest.io/unnest/internal/cni/netconf"
 	"unnest.io/unnest/internal/cni/renewal"
 	"unnest.io/unnest/internal/hostapi/hostdpb"
 )
@@ -36,15 +34,8 @@ unnest-cni install does all this on a node of Kubernetes. unnest-cni docker-driv
 // ReclaimMain is the command "unnest-cni reclaim". It runs until a signal and returns the exit code: 0 ended by a signal, 1 failed,
 // 2 wrong usage.
 func ReclaimMain(ctx context.Context, args []string, stderr io.Writer) int {
-	flags := flag.NewFlagSet("unnest-cni reclaim", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	flags.Usage = func() {
-		fmt.Fprint(stderr, reclaimUsage)
-		flags.PrintDefaults()
-	}
 	g := greeter{log: slog.New(slog.NewTextHandler(stderr, nil))}
-	flags.TextVar(&g.server, "server", netip.MustParseAddrPort("10.200.0.1:7443"), "`ADDRESS:PORT` of the host daemon")
-	flags.StringVar(&g.credentials, "credentials", netconf.DefaultCredentials, "`DIRECTORY` of this guest's certificate")
+	flags := hostclient.Flags("unnest-cni reclaim", reclaimUsage, stderr, &g.server, &g.credentials)
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}

@@ -3,13 +3,11 @@ package libnetwork
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -17,6 +15,7 @@ import (
 	"time"
 
 	"unnest.io/unnest/internal/cni/attachment"
+	"unnest.io/unnest/internal/cni/hostclient"
 	"unnest.io/unnest/internal/cni/netconf"
 )
 
@@ -38,15 +37,8 @@ const stopTime = 30 * time.Second
 // Main is the command "unnest-cni docker-driver". It runs until a signal and returns the exit code:
 // 0 ended by a signal, 1 failed, 2 wrong usage.
 func Main(ctx context.Context, args []string, stderr io.Writer) int {
-	flags := flag.NewFlagSet("unnest-cni docker-driver", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	flags.Usage = func() {
-		fmt.Fprint(stderr, usage)
-		flags.PrintDefaults()
-	}
 	d := &driver{nics: map[string]nic{}, joins: map[string]joining{}}
-	flags.TextVar(&d.server, "server", netip.MustParseAddrPort("10.200.0.1:7443"), "`ADDRESS:PORT` of the host daemon")
-	flags.StringVar(&d.credentials, "credentials", netconf.DefaultCredentials, "`DIRECTORY` of this guest's certificate")
+	flags := hostclient.Flags("unnest-cni docker-driver", usage, stderr, &d.server, &d.credentials)
 	flags.DurationVar(&d.wait, "wait", netconf.DefaultWait, "how long a NIC may take to appear")
 	flags.StringVar(&d.proxy, "proxy", "docker-proxy", "`PROGRAM` that publishes ports, which comes with Docker")
 	socket := flags.String("socket", "/run/docker/plugins/unnest.sock", "`FILE` of the socket, unless systemd has opened it")

@@ -3,14 +3,12 @@ package renewal
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/netip"
 	"time"
 
 	"unnest.io/unnest/internal/cni/hostclient"
-	"unnest.io/unnest/internal/cni/netconf"
 	"unnest.io/unnest/internal/hostapi/hostdpb"
 )
 
@@ -29,15 +27,9 @@ daily with -if-due on a guest that may start no pod for weeks.
 // Main is the command "unnest-cni renew". It returns the exit code: 0 done, 1 failed,
 // 2 wrong usage.
 func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	flags := flag.NewFlagSet("unnest-cni renew", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	flags.Usage = func() {
-		fmt.Fprint(stderr, usage)
-		flags.PrintDefaults()
-	}
 	var server netip.AddrPort
-	flags.TextVar(&server, "server", netip.MustParseAddrPort("10.200.0.1:7443"), "`ADDRESS:PORT` of the host daemon")
-	dir := flags.String("credentials", netconf.DefaultCredentials, "`DIRECTORY` of this guest's certificate")
+	var dir string
+	flags := hostclient.Flags("unnest-cni renew", usage, stderr, &server, &dir)
 	ifDue := flags.Bool("if-due", false, "do nothing unless less than a third of the certificate's life is left")
 	if err := flags.Parse(args); err != nil {
 		return 2
@@ -46,7 +38,7 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "unexpected argument %q; unnest-cni renew -help shows the usage\n", flags.Arg(0))
 		return 2
 	}
-	if err := run(ctx, server, *dir, *ifDue, stdout); err != nil {
+	if err := run(ctx, server, dir, *ifDue, stdout); err != nil {
 		fmt.Fprintln(stderr, err)
 		return 1
 	}

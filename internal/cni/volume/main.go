@@ -3,7 +3,6 @@ package volume
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net/netip"
@@ -13,7 +12,6 @@ import (
 	"strings"
 
 	"unnest.io/unnest/internal/cni/hostclient"
-	"unnest.io/unnest/internal/cni/netconf"
 	"unnest.io/unnest/internal/hostapi/hostdpb"
 )
 
@@ -33,21 +31,15 @@ A volume is mounted on DIRECTORY. FILE becomes the memory, which processes map.
 // Main is the binary unnest-volume. It returns the exit code: 0 done, 1 failed,
 // 2 wrong usage.
 func Main(ctx context.Context, args []string, in io.Reader, stderr io.Writer) int {
-	flags := flag.NewFlagSet("unnest-volume", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	flags.Usage = func() {
-		fmt.Fprint(stderr, usage)
-		flags.PrintDefaults()
-	}
 	var server netip.AddrPort
-	flags.TextVar(&server, "server", netip.MustParseAddrPort("10.200.0.1:7443"), "`ADDRESS:PORT` of the host daemon")
-	dir := flags.String("credentials", netconf.DefaultCredentials, "`DIRECTORY` of this guest's certificate")
+	var dir string
+	flags := hostclient.Flags("unnest-volume", usage, stderr, &server, &dir)
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
 	c, err := parse(flags.Args(), in)
 	if err == nil {
-		err = c.run(ctx, server, *dir)
+		err = c.run(ctx, server, dir)
 	}
 	if err == nil {
 		return 0

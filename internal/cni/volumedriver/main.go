@@ -3,7 +3,6 @@ package volumedriver
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -20,7 +19,6 @@ import (
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"unnest.io/unnest/internal/cni/hostclient"
-	"unnest.io/unnest/internal/cni/netconf"
 )
 
 // Verb is the argument by which unnest-volume runs Main.
@@ -39,15 +37,9 @@ const retryTime = 5 * time.Second
 // Main is the command "unnest-volume driver". It runs until a signal and returns the exit code: 0 ended by
 // a signal, 1 failed, 2 wrong usage.
 func Main(ctx context.Context, args []string, stderr io.Writer) int {
-	flags := flag.NewFlagSet("unnest-volume driver", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	flags.Usage = func() {
-		fmt.Fprint(stderr, usage)
-		flags.PrintDefaults()
-	}
 	var server netip.AddrPort
-	flags.TextVar(&server, "server", netip.MustParseAddrPort("10.200.0.1:7443"), "`ADDRESS:PORT` of the host daemon")
-	credentials := flags.String("credentials", netconf.DefaultCredentials, "`DIRECTORY` of this guest's certificate")
+	var credentials string
+	flags := hostclient.Flags("unnest-volume driver", usage, stderr, &server, &credentials)
 	node := flags.String("node", "", "`NAME` of this node in the cluster")
 	kubelet := flags.String("kubelet", "/var/lib/kubelet", "`DIRECTORY` of the kubelet")
 	if err := flags.Parse(args); err != nil {
@@ -60,7 +52,7 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	plugin := filepath.Join(*kubelet, "plugins", Name)
-	d := newDriver(*node, server, *credentials, filepath.Join(plugin, "published"), slog.New(slog.NewTextHandler(stderr, nil)))
+	d := newDriver(*node, server, credentials, filepath.Join(plugin, "published"), slog.New(slog.NewTextHandler(stderr, nil)))
 	if err := d.run(ctx, filepath.Join(plugin, "csi.sock"), filepath.Join(*kubelet, "plugins_registry", Name+"-reg.sock")); err != nil {
 		fmt.Fprintln(stderr, err)
 		return 1

@@ -3,11 +3,12 @@ package volumedriver
 import (
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"unnest.io/unnest/internal/cni/attachment"
 )
 
 // published is a volume of the host that is published at a path, or about to be.
@@ -36,23 +37,7 @@ func readRecord(path string) (p published, err error) {
 }
 
 func (r records) write(id string, p published) error {
-	content, err := json.Marshal(p)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(string(r), 0o700); err != nil {
-		return err
-	}
-	temporary := r.path(id) + ".new"
-	f, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil { // a reset must leave no empty record
-		return err
-	}
-	return os.Rename(temporary, r.path(id))
+	return attachment.WriteFile(r.path(id), p)
 }
 
 func (r records) remove(id string) error {
