@@ -58,12 +58,12 @@ type Handler struct {
 	Logs        *guestlog.Logs
 	serving     context.Context // of requests; ends before the guests' runs
 
-	mu     sync.Mutex
-	served *limitedListener // nil: not yet
+	mu       sync.Mutex
+	served   *limitedListener    // nil: not yet
+	attaches map[string]*budgets // of guests, by tenant
 
 	arrivals                         arrivals
-	holds, rates, renewals, refusals budgets  // by guest: of requests that arrive and that count, renewals and refused certificates
-	attaches                         sync.Map // of budgets of guests, by tenant
+	holds, rates, renewals, refusals budgets // by guest: of requests that arrive and that count, renewals and refused certificates
 }
 
 // NewServer returns a server of the requests. Those under way end with serving.
@@ -111,10 +111,9 @@ func (h *Handler) Forget(guest string) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.attaches.Range(func(_, guests any) bool {
-		guests.(*budgets).forget(guest)
-		return true
-	})
+	for _, guests := range h.attaches {
+		guests.forget(guest)
+	}
 }
 
 // Connections returns how many connections with a certificate there are.

@@ -96,8 +96,14 @@ func (h *Handler) allow(c Client) bool {
 func (h *Handler) reserveAttach(tenant, guest string, perSecond, burst int) (wait time.Duration, counts bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	all, _ := h.attaches.LoadOrStore(tenant, &budgets{})
-	guests := all.(*budgets)
+	if h.attaches == nil {
+		h.attaches = map[string]*budgets{}
+	}
+	guests := h.attaches[tenant]
+	if guests == nil {
+		guests = &budgets{}
+		h.attaches[tenant] = guests
+	}
 	own := guests.of(guest, 0, burst)
 	for _, l := range guests.limits {
 		l.SetBurst(burst)

@@ -61,8 +61,11 @@ func TestAttackAttachesAboveTheRate(t *testing.T) {
 		if wait, ok := a.reserveAttach("busy", "0", 2, 16); wait > 0 || !ok {
 			t.Errorf("after ten minutes an attach waits %v", wait)
 		}
-		if busy, _ := a.attaches.Load("busy"); len(busy.(*budgets).limits) != 1 {
-			t.Errorf("after ten minutes %d guests count, want one", len(busy.(*budgets).limits))
+		if n := len(a.attaches["busy"].limits); n != 1 {
+			t.Errorf("after ten minutes %d guests count, want one", n)
+		}
+		if a.Forget("0"); len(a.attaches["busy"].limits) != 0 {
+			t.Error("a guest that is gone counts")
 		}
 		for i := range 100 {
 			if wait, _ := a.reserveAttach("default", fmt.Sprint(i%4), quota.DefaultLimits.AttachesPerSecond, quota.DefaultLimits.NICs); wait > 0 {

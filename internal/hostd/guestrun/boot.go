@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// bootGrace is how long requests of the boot before are refused: longer than a request lasts.
+	// bootGrace is how long requests of a boot that has ended are refused: longer than a request lasts.
 	bootGrace = 2 * time.Minute
 	// bootInterval is the least time between two boots, each of which writes a file. A microVM boots in 0.1 s, and tries again.
 	bootInterval = time.Second
@@ -25,11 +25,17 @@ var (
 	ErrManyBoot = errors.New("the guest names another boot than a second ago: try again")
 )
 
-// booted is called for each request, with the boot that the request is of, "" if it does not say it. The first request of
+// booted is called for each request, with the boot that the request is of, "" if that cannot be told. The first request of
 // another boot ends the attachments of the boot before: the VMM may have reported the reset while there was no daemon.
-func (g *Guest) booted(ctx context.Context, id string) error {
+// What a request attaches without a boot must not end with another one, so then the boot is forgotten.
+func (g *Guest) booted(ctx context.Context, id string, attaches bool) error {
 	switch ended, was := g.ended[id]; {
-	case id == "", id == g.boot.ID:
+	case id == "":
+		if attaches && !g.bootless {
+			g.forgetBoot()
+		}
+		return nil
+	case id == g.boot.ID:
 		return nil
 	case was && time.Since(ended) < bootGrace:
 		return fmt.Errorf("boot %s: %w", id, ErrOldBoot)
@@ -40,19 +46,17 @@ func (g *Guest) booted(ctx context.Context, id string) error {
 	}
 	g.boot = known
 	now := time.Now()
-	switch age := now.Sub(known.Since).Abs(); {
+	switch {
 	case id == known.ID:
 		return nil
-	case id == known.Before && age < bootGrace:
-		return fmt.Errorf("boot %s: %w", id, ErrOldBoot)
-	case known.ID != "" && age < bootInterval:
+	case known.ID != "" && now.Sub(known.Since).Abs() < bootInterval:
 		return fmt.Errorf("boot %s: %w", id, ErrManyBoot)
 	case known.ID != "":
 		g.log.Info("the guest has booted again", "boot", id, "before", known.ID, "attachments", g.nics.count())
 		g.endBoot()
 		g.reset(ctx)
 	}
-	next := record.Boot{ID: id, Before: known.ID, Since: now}
+	next := record.Boot{ID: id, Since: now}
 	if err := record.WriteBoot(g.host.StateDir, g.Record.Name, next); err != nil {
 		return err // else the next daemon would end what this boot attaches
 	}
@@ -66,14 +70,6 @@ func (g *Guest) bootOf(ctx context.Context) string {
 		return ""
 	}
 	return identity.Boot(ctx)
-}
-
-// attachOf is called before something is attached for a request of a boot. What cannot be told to be of a boot must not end with
-// another one.
-func (g *Guest) attachOf(boot string) {
-	if boot == "" && !g.bootless {
-		g.forgetBoot()
-	}
 }
 
 // endBoot forgets the boot of a guest that was reset, and refuses its late requests.

@@ -25,8 +25,7 @@ func TestBooted(t *testing.T) {
 	}{
 		{"of a client that is too old", record.Boot{ID: first, Since: now}, "", nil, record.Boot{ID: first}},
 		{"the first", record.Boot{}, first, nil, record.Boot{ID: first}},
-		{"the same", record.Boot{ID: first, Before: second, Since: now}, first, nil, record.Boot{ID: first, Before: second}},
-		{"late, of the boot before", record.Boot{ID: first, Before: second, Since: now.Add(-time.Minute)}, second, ErrOldBoot, record.Boot{ID: first, Before: second}},
+		{"the same", record.Boot{ID: first, Since: now}, first, nil, record.Boot{ID: first}},
 		{"another at once", record.Boot{ID: first, Since: now}, second, ErrManyBoot, record.Boot{ID: first}},
 		{"another, in the future", record.Boot{ID: first, Since: now.Add(100 * time.Millisecond)}, second, ErrManyBoot, record.Boot{ID: first}},
 	} {
@@ -38,7 +37,7 @@ func TestBooted(t *testing.T) {
 			}
 		}
 		for range 2 {
-			if err := g.booted(t.Context(), c.id); !errors.Is(err, c.want) {
+			if err := g.booted(t.Context(), c.id, false); !errors.Is(err, c.want) {
 				t.Errorf("%s: got %v, want %v", c.name, err, c.want)
 			}
 		}
@@ -55,23 +54,24 @@ func TestBootsOfResets(t *testing.T) {
 	g.host.StateDir = t.TempDir()
 	ids := []string{"00000000-0000-0000-0000-000000000001", "00000000-0000-0000-0000-000000000002", "00000000-0000-0000-0000-000000000003"}
 	for _, id := range ids {
-		if err := g.booted(t.Context(), id); err != nil {
+		if err := g.booted(t.Context(), id, false); err != nil {
 			t.Fatal(err)
 		}
 		if id != ids[2] {
 			g.endBoot()
 		}
 	}
+	g.ended[ids[0]] = time.Now().Add(-time.Minute) // still refused
 	for _, id := range ids[:2] {
-		if err := g.booted(t.Context(), id); !errors.Is(err, ErrOldBoot) {
+		if err := g.booted(t.Context(), id, false); !errors.Is(err, ErrOldBoot) {
 			t.Errorf("boot %s: got %v", id, err)
 		}
 	}
-	if err := g.booted(t.Context(), ids[2]); err != nil || g.boot.ID != ids[2] {
+	if err := g.booted(t.Context(), ids[2], false); err != nil || g.boot.ID != ids[2] {
 		t.Errorf("got %v, boot %v", err, g.boot)
 	}
-	if g.attachOf(""); g.boot.ID != "" {
-		t.Errorf("boot %v is kept, which would end what a client that is too old attaches", g.boot)
+	if err := g.booted(t.Context(), "", true); err != nil || g.boot.ID != "" {
+		t.Errorf("got %v; boot %v is kept, which would end what a client that is too old attaches", err, g.boot)
 	}
 }
 
@@ -83,7 +83,7 @@ func TestBootIsNotKept(t *testing.T) {
 	if err := os.WriteFile(g.host.StateDir, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := g.booted(t.Context(), id); err == nil || g.boot.ID == id {
+	if err := g.booted(t.Context(), id, false); err == nil || g.boot.ID == id {
 		t.Errorf("got %v, boot %v; want an error", err, g.boot)
 	}
 	g.host.StateDir = t.TempDir()
@@ -91,7 +91,7 @@ func TestBootIsNotKept(t *testing.T) {
 	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte("{"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	if err := g.booted(t.Context(), id); err != nil || g.boot.ID != id {
+	if err := g.booted(t.Context(), id, false); err != nil || g.boot.ID != id {
 		t.Errorf("got %v, boot %v; want %s", err, g.boot, id)
 	}
 }

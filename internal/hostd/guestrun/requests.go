@@ -13,9 +13,18 @@ import (
 
 // request has the run goroutine serve a request of the guest's system, which is up then.
 func request[T any](ctx context.Context, g *Guest, f func(ctx context.Context, answer func(T, error))) (T, error) {
+	return serve(ctx, g, false, f)
+}
+
+// attach is request for one that attaches a NIC or an endpoint.
+func attach(ctx context.Context, g *Guest, f func(ctx context.Context, answer func(Attached, error))) (Attached, error) {
+	return serve(ctx, g, true, f)
+}
+
+func serve[T any](ctx context.Context, g *Guest, attaches bool, f func(ctx context.Context, answer func(T, error))) (T, error) {
 	boot := g.bootOf(ctx)
 	return call(ctx, g, func(ctx context.Context, answer func(T, error)) {
-		if err := g.booted(ctx, boot); err != nil {
+		if err := g.booted(ctx, boot, attaches); err != nil {
 			var none T
 			answer(none, err)
 			return
@@ -27,20 +36,12 @@ func request[T any](ctx context.Context, g *Guest, f func(ctx context.Context, a
 
 // Attach gives an attachment a NIC.
 func (g *Guest) Attach(ctx context.Context, w WantedNIC) (Attached, error) {
-	boot := g.bootOf(ctx)
-	return request(ctx, g, func(ctx context.Context, answer func(Attached, error)) {
-		g.attachOf(boot)
-		g.nics.attach(ctx, w, answer)
-	})
+	return attach(ctx, g, func(ctx context.Context, answer func(Attached, error)) { g.nics.attach(ctx, w, answer) })
 }
 
 // Join gives an attachment an endpoint of a segment.
 func (g *Guest) Join(ctx context.Context, key attachment.Key, s segments.Spec) (Attached, error) {
-	boot := g.bootOf(ctx)
-	return request(ctx, g, func(ctx context.Context, answer func(Attached, error)) {
-		g.attachOf(boot)
-		g.nics.join(ctx, key, s, answer)
-	})
+	return attach(ctx, g, func(ctx context.Context, answer func(Attached, error)) { g.nics.join(ctx, key, s, answer) })
 }
 
 // Detach takes an attachment's NIC or endpoint away, and says whether it was a VLAN. If mac is not empty, the NIC must have

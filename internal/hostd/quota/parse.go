@@ -23,8 +23,8 @@ const addressesPerNIC = 4
 
 // DefaultLimits are the default limits of a tenant. A Kubernetes node has at most 110
 // pods, in addition to NICs of deleted pods that the guest has not released yet; its
-// kubelet starts a few pods per second. To plug a NIC and unplug it again keeps other tenants waiting for 10 to 20 ms. A client's first packet to a port of its pod
-// is a broadcast. The kernel's table of connections has 65,536 entries or more. A volume
+// kubelet starts a few pods per second. A NIC that is plugged and unplugged again keeps other
+// tenants waiting for 10 to 20 ms. A client's first packet to a port of its pod is a broadcast. The kernel's table of connections has 65,536 entries or more. A volume
 // takes three inodes and 12 KiB of ext4 before a guest writes to it.
 var DefaultLimits = Limits{
 	NICs: 128, Addresses: 128 * addressesPerNIC, RequestsPerSecond: 20, Burst: 200, AttachesPerSecond: 2, Connections: 32,

@@ -14,9 +14,8 @@ import (
 
 // Boot is which boot of a guest's kernel has called last. All attachments of the guest's pods are of that boot.
 type Boot struct {
-	ID     string    `json:"id"`               // as in /proc/sys/kernel/random/boot_id; empty: none has said it
-	Before string    `json:"before,omitempty"` // the boot that this one has ended
-	Since  time.Time `json:"since"`            // when its first request came
+	ID    string    `json:"id"`    // as in /proc/sys/kernel/random/boot_id; empty: none has said it
+	Since time.Time `json:"since"` // when its first request came
 }
 
 // BootPath returns the path of the file with a guest's boot.

@@ -128,7 +128,7 @@ func (t *Turns) next() {
 		case l.patient && now.Sub(all[0].queued) < patience:
 			used += time.Hour // after all others
 		case l.patient:
-			used = -1
+			used = -1 // it has let others go first for long enough
 		}
 		if used < least || used == least && l.tenant < from.tenant {
 			least, from = used, l
