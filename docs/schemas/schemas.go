@@ -35,9 +35,9 @@ type Output struct {
 	Text    []string // keys whose values are text of a page, which changes at any time
 }
 
-// Test compares the schema in the directory dir with one that it makes of o.Value, or writes it if update is
-// set. Then it holds each JSON value in printed against the schema. root is the root of the source tree, whose
-// comments of fields become descriptions. The error names what is wrong.
+// Test makes a schema of o.Value and compares it with the file of o.Name, or writes the file if update is set. Then it
+// validates each JSON value in printed. root is the root of the source tree: comments of its fields become
+// descriptions.
 func (o Output) Test(root string, update bool, printed []byte) error {
 	schema, err := o.schema(root)
 	if err != nil {
