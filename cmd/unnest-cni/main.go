@@ -1,7 +1,7 @@
 // Command unnest-cni is the CNI plugins of Unnest: it runs the plugin by whose name
 // it is called, which may be netavark's plugin, too. With the argument renew it renews the guest's certificate, with credentials it
 // installs those that the VMM hands to the guest, with install the plugins on a Kubernetes node, with reclaim it
-// gives the NICs of pods back that have ended without a DEL, and with docker-driver it serves Docker.
+// gives back the NICs of pods that ended without a DEL, and with docker-driver it serves Docker.
 package main
 
 import (

@@ -125,7 +125,7 @@ func (m *node) loseDELs(t *testing.T, pods int) {
 			t.Errorf("%d addresses are still in use", got)
 		}
 		want := fmt.Sprintf("0\n%d", (round+1)*(pods/5))
-		if got := strings.TrimSpace(m.run("ls /run/unnest/runtimes/NIC | wc -l; grep -c 'gave NIC back' /tmp/reclaim.log")); got != want {
+		if got := strings.TrimSpace(m.run("ls /run/unnest/runtimes/NIC | wc -l; grep -c 'gave back the NIC' /tmp/reclaim.log")); got != want {
 			t.Errorf("files of attachments, and NICs given back: %q, want %q", got, want)
 		}
 	}

@@ -16,11 +16,11 @@ import (
 	"unnest.io/unnest/internal/cni/podnic"
 )
 
-// Reclaimer gives the NICs, VLANs and endpoints of pods back that have ended without a DEL. When a network namespace ends, the kernel
+// Reclaimer gives back the NICs, VLANs and endpoints of pods that ended without a DEL. When a network namespace ends, the kernel
 // moves its NICs into the guest's own, and deletes its VLANs. A namespace that lives on, whoever holds it, keeps both.
 //
 // The file of an attachment says which NIC it has. An ADD and a DEL hold the attachment's lock as long as its NIC may be in the guest's own
-// namespace for them. So who holds the lock and finds the NIC there knows that the pod has ended, or that the ADD was killed.
+// namespace for them. If the NIC is there while Reclaimer holds the lock, the pod has ended or the ADD was killed.
 type Reclaimer struct {
 	Log *slog.Logger
 	// Clean removes what an ADD of a NIC has left in the guest, outside of the pod.
@@ -93,13 +93,13 @@ func (r *Reclaimer) giveBack(ctx context.Context, k Kind, m made) {
 		log := r.Log.With("container", m.Container, "interface", m.Interface)
 		switch {
 		case given:
-			log.Info("gave " + k.name + " back: its pod has ended without a DEL")
+			log.Info("gave back the " + k.name + " of a pod that ended without a DEL")
 			return
 		case err == nil || ctx.Err() != nil:
 			return
 		case err.Error() != logged:
 			logged = err.Error()
-			log.Warn("give "+k.name+" back, whose pod has ended without a DEL; trying again", "error", err)
+			log.Warn("give back the "+k.name+" of a pod that ended without a DEL; trying again", "error", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -59,7 +59,8 @@ func (k Kind) remember(m made) error {
 	return nil
 }
 
-// Given keeps the NIC that the host daemon has given: its MAC or, of a VLAN, which is not 0, that of its NIC, too.
+// Given records the NIC that the host daemon gave, by its MAC. If vlan is not 0, it is a VLAN, and trunk is the MAC of the NIC
+// that carries it.
 func (a *Attachment) Given(mac string, vlan int, trunk string) error {
 	a.made.Asked, a.made.MAC, a.made.VLAN, a.made.Trunk = false, mac, vlan, trunk
 	return a.kind.remember(a.made)

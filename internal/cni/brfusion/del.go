@@ -34,7 +34,7 @@ func del(ctx context.Context, args *skel.CmdArgs) error {
 	return attachment.NIC.Delete(ctx, c, args, clean, func(pod ns.NetNS) error { return moveOut(c, args, pod) })
 }
 
-// Clean removes what an ADD has left in the guest of a pod that has ended without a DEL. It cannot give back what an IPAM plugin of the
+// Clean removes what an ADD has left in the guest for a pod that ended without a DEL. It cannot give back what an IPAM plugin of the
 // guest has leased: only a DEL says which.
 func Clean(network, container, iface string) error {
 	return servicepath.Del(servicepath.Owner{Network: network, Container: container, Interface: iface}, nil)

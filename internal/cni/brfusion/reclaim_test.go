@@ -99,7 +99,7 @@ func (r *reclaimer) wantGone(container string) {
 	r.t.Helper()
 	r.eventually(container+" is given back", func() bool { return !r.has(container) })
 	r.eventually("it is said", func() bool {
-		return r.said("gave NIC back: its pod has ended without a DEL\" container=" + container + " ")
+		return r.said("gave back the NIC of a pod that ended without a DEL\" container=" + container + " ")
 	})
 }
 
@@ -247,7 +247,7 @@ func TestReclaimWithoutDaemon(t *testing.T) {
 	r.start()
 	r.daemon.stop()
 	r.move("eth0", pod, r.Guest, "back1")
-	r.eventually("the failure is said", func() bool { return r.said("give NIC back, whose pod has ended without a DEL; trying again") })
+	r.eventually("the failure is said", func() bool { return r.said("give back the NIC of a pod that ended without a DEL; trying again") })
 	r.daemon.start()
 	r.wantGone("c1")
 	r.wantNothing()

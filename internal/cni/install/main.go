@@ -24,7 +24,7 @@ const usage = `Installs the plugins and a network configuration on this node, an
   unnest-cni install [flags]
 
 It installs the configuration once the plugin can work: it then reaches the host daemon, and
-its credentials are valid. It gives the NICs of pods back that have ended without a DEL. GET /healthz answers 200, or 503 with the cause. With -node it reports
+its credentials are valid. It gives back the NICs of pods that ended without a DEL. GET /healthz answers 200, or 503 with the cause. With -node it reports
 the node's conditions UnnestNetworkReady and UnnestNetworkPoliciesEnforced, and its NICs as the
 resource unnest.io/nic. At its end, plugins and configuration stay, because running pods need them.
 

@@ -21,7 +21,7 @@ import (
 // ReclaimVerb is the argument by which the binary of the plugins runs ReclaimMain.
 const ReclaimVerb = "reclaim"
 
-const reclaimUsage = `Gives the NICs of pods back that have ended without a DEL, on a guest outside of Kubernetes.
+const reclaimUsage = `Gives back the NICs of pods that ended without a DEL, on a guest outside of Kubernetes.
 
   unnest-cni reclaim [flags]
 
@@ -56,11 +56,11 @@ func ReclaimMain(ctx context.Context, args []string, stderr io.Writer) int {
 	return 0
 }
 
-// reclaim gives the NICs of pods back that have ended without a DEL, until ctx ends.
+// reclaim gives back the NICs of pods that ended without a DEL, until ctx ends.
 func reclaim(ctx context.Context, log *slog.Logger) error {
 	r := attachment.Reclaimer{Log: log, Clean: brfusion.Clean}
 	if err := r.Run(ctx); err != nil {
-		return fmt.Errorf("give NICs of pods back that have ended: %w", err)
+		return fmt.Errorf("give back NICs of pods that ended: %w", err)
 	}
 	return nil
 }

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	maxWait    = time.Second      // of a request above its guest's rate before it is read, and of any before it is refused
-	attachWait = 10 * time.Second // of an attach above its tenant's rate: there has to be time to plug
+	maxWait    = time.Second      // the longest wait of a request above its guest's rate, and the wait before a refusal
+	attachWait = 10 * time.Second // the longest wait of an attach above its tenant's rate, which leaves time to plug
 )
 
 // budgets bound how often each guest may do something. The zero value is ready.
@@ -27,7 +27,7 @@ type budgets struct {
 	limits map[string]*rate.Limiter
 }
 
-// of returns the limit of a guest, with the rate and the burst that it has from now on.
+// of returns the limiter of a guest, and sets its rate and its burst.
 func (b *budgets) of(guest string, limit rate.Limit, burst int) *rate.Limiter {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -56,8 +56,8 @@ func (b *budgets) forget(guest string) {
 	delete(b.limits, guest)
 }
 
-// reserve counts one more in a limit. It returns how long that has to wait. If that is longer than most, it does not count, and
-// waits for maxWait: a client that is refused at once asks again at once, and the daemon does nothing else.
+// reserve takes a token of a limiter, and returns how long to wait for it. If that is longer than most, it takes none and returns
+// maxWait: a client that is refused at once asks again at once, and the daemon does nothing else.
 func reserve(l *rate.Limiter, most time.Duration) (wait time.Duration, counts bool) {
 	r := l.Reserve()
 	if wait = r.Delay(); wait > most {

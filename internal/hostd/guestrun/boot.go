@@ -88,7 +88,7 @@ func (g *Guest) endBoot() {
 	g.forgetBoot()
 }
 
-// forgetBoot has the next request that names a boot count as the first: it ends no attachments.
+// forgetBoot removes the record of the boot. The next request that names a boot counts as the first, and ends no attachments.
 func (g *Guest) forgetBoot() {
 	if err := record.RemoveBoot(g.host.StateDir, g.Record.Name); err != nil {
 		g.log.Warn("forget the guest's boot", "error", err)

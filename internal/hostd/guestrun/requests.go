@@ -88,7 +88,7 @@ func (g *Guest) Leaked(ctx context.Context, network string, valid map[attachment
 	})
 }
 
-// RequestStatus counts for the guest's own system what that has.
+// RequestStatus returns the numbers of what the guest has, for its own system. It lists no NICs.
 func (g *Guest) RequestStatus(ctx context.Context) (status.Guest, error) {
 	return request(ctx, g, func(_ context.Context, answer func(status.Guest, error)) { answer(g.status(false), nil) })
 }

@@ -26,7 +26,7 @@ func (n *nics) attachedAt(slots []hotplug.Slot, nic *hostdpb.NIC) time.Time {
 	return time.Unix(since, 0)
 }
 
-// status counts what the guest has, and with describe describes its NICs.
+// status returns what the guest has. It lists the NICs only if describe is set.
 func (g *Guest) status(describe bool) status.Guest {
 	n := g.nics
 	s := status.Guest{

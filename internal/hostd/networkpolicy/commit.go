@@ -96,15 +96,15 @@ func (p *Policies) Commit(session *Session, s *Staging) (c Committed, err error)
 	return c, nil
 }
 
-// A client commits at once until its commits have had turns for commitBurst. After that it rests before each, so that they have
-// one part in commitShare of the time, but at most for maxRest.
+// Commits of a client run at once until they have used commitBurst of turns. Later ones wait first, at most maxRest each, so that
+// commits use one part in commitShare of the time.
 const (
 	commitBurst = 500 * time.Millisecond
 	commitShare = 50
 	maxRest     = 10 * time.Second
 )
 
-// Rest counts the turns of a commit, and returns how long the tenant's client has to wait before it may commit.
+// Rest adds the time of a commit's turns, and returns how long the tenant's client has to wait before its next commit.
 func (p *Policies) Rest(tenant string, took time.Duration) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -23,7 +23,7 @@ type tenant struct {
 	pods    map[string]podRules
 	owners  owners
 	session *Session  // of the client; nil: none is connected
-	settled time.Time // until which the share of the time lasts that the client's commits have had
+	settled time.Time // when the client's commits will have had their share of the time, and no more
 }
 
 // settings are those of the configuration.

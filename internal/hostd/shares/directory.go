@@ -70,8 +70,8 @@ func (r *Registry) discard(tenant, guest string, id share.ID, volume *share.Dire
 	return volume.Discard()
 }
 
-// endUnused takes the ephemeral volumes that a guest does not have any more from it. The files of
-// those that end are removed later: there may be many.
+// endUnused ends a guest's use of ephemeral volumes that it no longer has. A volume without users ends. Its files are
+// removed later, because there may be many.
 func (r *Registry) endUnused(t quota.Tenant, guest string) error {
 	if t.Volumes == "" {
 		return nil

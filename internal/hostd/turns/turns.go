@@ -76,7 +76,7 @@ func (t *Turn) Yield() {
 	}
 }
 
-// Done ends the turn, which Yield begins again. It returns how long the turn has been, without the time of others after Yield.
+// Done ends the turn. Yield begins it again. Done returns how long the turn has been, without the time of others after Yield.
 func (t *Turn) Done() time.Duration {
 	if t == nil {
 		return 0
