@@ -5,10 +5,13 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"unnest.io/unnest/internal/cli/document"
@@ -20,10 +23,15 @@ import (
 	"unnest.io/unnest/internal/measure/machines"
 	"unnest.io/unnest/internal/measure/machines/guestimage"
 	"unnest.io/unnest/internal/measure/machines/machine"
+	"unnest.io/unnest/internal/measure/noise"
+	"unnest.io/unnest/internal/measure/noise/procfs"
 	"unnest.io/unnest/internal/measure/result"
 	"unnest.io/unnest/internal/measure/rundir"
 	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/stats"
 	"unnest.io/unnest/internal/measure/suite"
+	page "unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/render/html"
 	"unnest.io/unnest/internal/report/render/text"
 	"unnest.io/unnest/internal/testbed/doctor"
 	"unnest.io/unnest/internal/testbed/guest"
@@ -206,4 +214,138 @@ func finish(streams terminal.Streams, path, command string, why error) error {
 		why = fmt.Errorf("%w; the samples are kept: continue with `%s --resume %s`", why, command, path)
 	}
 	return errors.Join(why, err)
+}
+
+// aa prints how often a test finds a difference between two equal configurations named
+// X-a and X-b. Without such a pair it prints nothing.
+func aa(w io.Writer, run result.Run, samples []result.Sample) error {
+	for _, a := range run.Configurations {
+		name, ok := strings.CutSuffix(a.Name, "-a")
+		for _, b := range run.Configurations {
+			if ok && b.Name == name+"-b" && a.Stack == b.Stack && maps.Equal(a.Options, b.Options) {
+				if err := printPair(w, run, samples, a.Name, b.Name); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// printPair prints the rate for each case's primary metric, and for all cases.
+func printPair(w io.Writer, run result.Run, samples []result.Sample, a, b string) error {
+	all := stats.FalsePositives{Alpha: stats.DefaultAlpha}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "\nA/A: %s against %s, the same configuration twice\n"+
+		"How often a test at 5 %% finds a difference, each in %d blocks of its own:\n", a, b, stats.MinRepetitions)
+	for _, c := range run.Cases {
+		f, err := stats.EqualPair(primary(samples, c, a), primary(samples, c, b), stats.DefaultAlpha)
+		if err != nil {
+			fmt.Fprintf(t, "  %s\t–\t%v\n", c.Name, err)
+			continue
+		}
+		all = all.Add(f)
+		fmt.Fprintf(t, "  %s\t%s\n", c.Name, positives(f))
+	}
+	low, high := all.Expected()
+	fmt.Fprintf(t, "  all\t%s\ta perfect tool finds %d to %d in 95 %% of such measurements\n", positives(all), low, high)
+	return t.Flush()
+}
+
+// positives prints a count with its rate, or a dash if there are no tests.
+func positives(f stats.FalsePositives) string {
+	if f.Tests == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%d of %d (%.0f %%)", f.Positives, f.Tests, 100*f.Rate())
+}
+
+// primary returns the values of a case's primary metric in a configuration.
+func primary(samples []result.Sample, c result.Case, configuration string) (obs []stats.Observation) {
+	for _, s := range samples {
+		if s.Case == c.Name && s.Metric == c.Primary && s.Configuration == configuration {
+			obs = append(obs, stats.Observation{Block: s.Block, Value: s.Value})
+		}
+	}
+	return obs
+}
+
+// Times of the look at the machine before a run.
+const (
+	lookTime = time.Second
+	waitTime = 30 * time.Second
+)
+
+// awaitQuiet looks at this machine until no other process keeps it busy, for at most
+// waitTime.
+func awaitQuiet(ctx context.Context, streams terminal.Streams, look func(context.Context) (noise.Reading, error)) error {
+	end := time.Now().Add(waitTime)
+	for told := false; ; told = true {
+		r, err := look(ctx)
+		if err != nil || !r.Disturbed() {
+			return err
+		}
+		if time.Now().After(end) {
+			fmt.Fprintf(streams.Err, "warning: %s: this run may be too noisy to conclude\n", r)
+			return nil
+		}
+		if !told {
+			fmt.Fprintf(streams.Err, "%s: waiting up to %s for a quiet machine; --noisy begins at once\n", r, waitTime)
+		}
+	}
+}
+
+// look says what other processes do for a moment.
+func look(ctx context.Context) (noise.Reading, error) {
+	before, err := procfs.Read()
+	if err != nil {
+		return noise.Reading{}, err
+	}
+	select {
+	case <-ctx.Done():
+		return noise.Reading{}, context.Cause(ctx)
+	case <-time.After(lookTime):
+	}
+	after, err := procfs.Read()
+	if err != nil {
+		return noise.Reading{}, err
+	}
+	return after.Since(before, os.Getpid())
+}
+
+const reportFile = "report.html"
+
+func writeReport(path string, doc page.Document) error {
+	return document.WriteFile(path, func(w io.Writer) error { return html.Print(w, doc) })
+}
+
+// firstReport prints and writes the report of a run that has its least number of blocks and goes on
+// for precision, so that nobody has to wait for the end.
+type firstReport struct {
+	*progress
+	path string // of the run directory
+	done bool
+}
+
+// Report shows the event. It runs between two executions, so that it disturbs none.
+func (r *firstReport) Report(e experiment.Event) {
+	if e.Kind == experiment.Extended && !r.done {
+		r.done = true
+		r.note(r.write())
+	}
+	r.progress.Report(e)
+}
+
+func (r *firstReport) write() string {
+	var out strings.Builder
+	input, notes, err := document.Load(r.path)
+	path := filepath.Join(r.path, reportFile)
+	if err == nil {
+		doc := document.Build(input, notes)
+		err = errors.Join(text.Print(&out, doc, text.Options{Width: r.width, Brief: true}), writeReport(path, doc))
+	}
+	if err != nil {
+		return fmt.Sprintf("write first report: %v", err)
+	}
+	return fmt.Sprintf("first report, also %s:\n\n%s\nfurther blocks make it more precise; Ctrl-C keeps it", path, &out)
 }

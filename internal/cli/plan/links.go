@@ -10,7 +10,9 @@ import (
 	"strconv"
 	"strings"
 
+	"unnest.io/unnest/internal/cli/document"
 	"unnest.io/unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/measure/latency"
 	"unnest.io/unnest/internal/plan/cluster"
 	"unnest.io/unnest/internal/plan/summary"
 	"unnest.io/unnest/internal/plan/trace"
@@ -94,4 +96,22 @@ func (l links) joined(users iter.Seq[cluster.User]) (iter.Seq[cluster.User], sum
 	unused, err := l.file.Join(all)
 	use.Rows, use.Unused = l.file.Rows, unused
 	return slices.Values(all), use, err
+}
+
+// read reads the ratio of latencies from the run directory.
+func (r hostloRun) read() (summary.Latency, error) {
+	input, notes, err := document.Load(r.dir)
+	if err != nil {
+		return summary.Latency{}, err
+	}
+	l := summary.Latency{Run: input.Run.ID, Directory: r.dir, State: string(input.Run.State), Accelerator: input.Run.Accelerator, Notes: notes}
+	ratio, cases, err := latency.Compare(r.dir, input.Run, input.Samples, r.only)
+	if err != nil {
+		return l, err
+	}
+	l.Ratio = ratio
+	for _, c := range cases {
+		l.Cases = append(l.Cases, summary.CaseLatency{Case: c.Name, Unit: c.Unit, SameNode: c.SameNode, Hostlo: c.Hostlo, Ratio: c.Ratio, Low: c.Low, High: c.High, Blocks: c.Blocks})
+	}
+	return l, nil
 }

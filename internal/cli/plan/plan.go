@@ -6,10 +6,13 @@ package plan
 
 import (
 	"context"
+	"errors"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"unnest.io/unnest/internal/cli/document"
 	"unnest.io/unnest/internal/cli/terminal"
 	"unnest.io/unnest/internal/cli/usage"
 	"unnest.io/unnest/internal/measure/latency"
@@ -17,6 +20,8 @@ import (
 	"unnest.io/unnest/internal/plan/kubernetes"
 	"unnest.io/unnest/internal/plan/trace"
 	"unnest.io/unnest/internal/plan/use"
+	page "unnest.io/unnest/internal/report/document"
+	"unnest.io/unnest/internal/report/render"
 )
 
 // Options are the flags of the command.
@@ -144,4 +149,117 @@ func noBench(cmd *cobra.Command, args []string) error {
 		return usage.Errorf("unnest plan bench is a Go benchmark now: run make bench-plan")
 	}
 	return usage.Args()(cmd, args)
+}
+
+// Output says how a plan is printed and where to.
+type Output struct {
+	Format string   // a name of render.Formats; empty: by the extension of each file, else text
+	JSON   bool     // the same as Format json
+	Files  []string // none: standard output
+}
+
+func (o *Output) addFlags(cmd *cobra.Command) {
+	var names []string
+	for _, f := range render.Formats {
+		names = append(names, f.Name)
+	}
+	f := cmd.Flags()
+	f.VarP(usage.Choice(&o.Format, names...), "format", "f", "output format (default: by the extension of --output, else text)")
+	f.StringArrayVarP(&o.Files, "output", "o", nil, "write to `FILE` instead of standard output; may be repeated, such as -o plan.json -o plan.html; a failed write changes nothing")
+	f.BoolVar(&o.JSON, "json", false, "print JSON, with every user")
+	cmd.MarkFlagsMutuallyExclusive("json", "format")
+}
+
+// each returns an output for each file, or that for standard output.
+func (o Output) each() (all []document.Output) {
+	for _, file := range o.Files {
+		all = append(all, document.Output{Format: o.Format, JSON: o.JSON, File: file})
+	}
+	if len(all) == 0 {
+		all = []document.Output{{Format: o.Format, JSON: o.JSON}}
+	}
+	return all
+}
+
+// check returns an error unless the formats are known and the directories of the files
+// exist: planning may take long.
+func (o Output) check() error {
+	if len(o.Files) > 1 && (o.JSON || o.Format != "") {
+		return usage.Errorf("--json and --format with several --output: the extension of each file chooses its format: omit them")
+	}
+	var errs []error
+	for _, one := range o.each() {
+		errs = append(errs, one.Check())
+	}
+	return errors.Join(errs...)
+}
+
+// write prints doc.
+func (o Output) write(streams terminal.Streams, doc page.Document) error {
+	for _, one := range o.each() {
+		if err := one.Print(streams, doc); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inCatalogue says how a file for --catalogue gives what a flag gave.
+func inCatalogue(line string) string {
+	return "write " + line + " into a YAML file, and name it with --catalogue"
+}
+
+// inColumns is inCatalogue for --columns.
+func inColumns(line string) string {
+	return "write " + line + " into a copy of the trace's file in internal/plan/trace/columns, and name it with --columns"
+}
+
+// removed are flags of earlier versions, with what to do in their place.
+var removed = map[string]string{
+	"model":           inCatalogue("models: [NAME, …]"),
+	"price":           inCatalogue("price: TERM"),
+	"unit-prices":     inCatalogue("unit_prices: {vcpu: 0.02, gib: 0.0025}"),
+	"kube-reserved":   inCatalogue("kube_reserved: eks"),
+	"system-reserved": inCatalogue("system_reserved: {vcpu: 0.1, memory: 200Mi}"),
+	"daemonsets":      inCatalogue("daemonsets: {vcpu: 0.3, memory: 500Mi, pods: 4}"),
+	"host":            inCatalogue("host: {vcpu: 96, memory: 384Gi}"),
+	"billing-minimum": inCatalogue("billing_minimum: 1m"),
+	"max-broken":      inColumns("broken_lines: N"),
+	"max-containers":  inColumns("containers: N"),
+	"requested":       "use --packing requested=…",
+	"wasted":          "use --packing wasted=…",
+	"moving":          "use --packing moving=…",
+	"emptying":        "use --packing emptying=…",
+	"rounds":          "use --packing rounds=…",
+	"effort":          "use --packing effort=…",
+	"context":         "use --kubeconfig FILE,context=CONTEXT, such as default,context=prod",
+	"frontier":        "use --links all",
+	"hostlo-case":     "use --hostlo-run DIR,case=CASE",
+	"link-cpu":        "use --hostlo-run DIR,link-cpu=VCPUS",
+	"migrations":      "use --replay=CONTAINERS",
+	"write-manifests": "use --write DIR",
+	"write-vms":       "use --write DIR",
+	"write-requests":  "use --write DIR with --use",
+	"scheme":          "use --write PLAN:DIR, such as whole:vms",
+	"html":            "use -o FILE.html, which may be next to another -o",
+}
+
+// flagError says what is in place of a removed flag.
+func flagError(cmd *cobra.Command, err error) error {
+	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		if name := unknown.GetSpecifiedName(); name == "nodes" || name == "pods" {
+			return usage.Errorf("--%s is not a flag: nodes, pods and volumes are in one dump: kubectl get %s -A -o json > cluster.json, then --trace cluster.json", name, shortObjects)
+		}
+		if instead := removed[unknown.GetSpecifiedName()]; instead != "" && unknown.GetSpecifiedShortnames() == "" {
+			return usage.Errorf("--%s is gone: %s", unknown.GetSpecifiedName(), instead)
+		}
+	}
+	top := cmd
+	for top.HasParent() {
+		top = top.Parent()
+	}
+	if top.Name() == "plan" { // alone, as in tests
+		return usage.Wrap(err)
+	}
+	return top.FlagErrorFunc()(cmd, err)
 }

@@ -4,8 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"unnest.io/unnest/internal/cli/usage"
 	"unnest.io/unnest/internal/plan/costing"
@@ -166,4 +171,110 @@ func below(dir string, files []manifest.File) []manifest.File {
 		files[i].Name = dir + "/" + files[i].Name
 	}
 	return files
+}
+
+// mayFill returns an error unless the directory is empty or does not exist.
+func mayFill(dir string) error {
+	entries, err := os.ReadDir(dir)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("--write: %w: name a new directory", err)
+	case len(entries) > 0:
+		return fmt.Errorf("--write: %s is not empty: name a new directory", dir)
+	}
+	return nil
+}
+
+// writeFiles writes files into a new or empty directory: all files, or none.
+func writeFiles(dir string, files []manifest.File) (err error) {
+	dir = filepath.Clean(dir)
+	fail := func(err error) error { return fmt.Errorf("write to %s: %w", dir, withoutPath(err)) }
+	building, err := os.MkdirTemp(filepath.Dir(dir), "."+filepath.Base(dir)+".")
+	if err != nil {
+		return fail(err)
+	}
+	success := false
+	defer func() {
+		if !success {
+			err = errors.Join(err, os.RemoveAll(building))
+		}
+	}()
+	for _, f := range files {
+		path := filepath.Join(building, f.Name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, f.Text, 0o644)); err != nil {
+			return fail(err)
+		}
+	}
+	if err := errors.Join(os.Chmod(building, 0o755), mayFill(dir)); err != nil {
+		return err
+	}
+	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fail(err)
+	}
+	if err := os.Rename(building, dir); err != nil {
+		return fail(err)
+	}
+	success = true
+	return nil
+}
+
+// withoutPath removes the name of the temporary directory from an error.
+func withoutPath(err error) error {
+	var path *fs.PathError
+	var link *os.LinkError
+	switch {
+	case errors.As(err, &path):
+		return path.Err
+	case errors.As(err, &link):
+		return link.Err
+	}
+	return err
+}
+
+// progress is the status line on a terminal. A nil progress prints nothing.
+type progress struct {
+	w     io.Writer
+	width int
+	last  time.Time
+	shown bool
+}
+
+// newProgress returns the progress on a terminal with so many columns, nil for 0.
+func newProgress(w io.Writer, width int) *progress {
+	if width == 0 {
+		return nil
+	}
+	return &progress{w: w, width: width}
+}
+
+func (p *progress) phase(text string) {
+	if p != nil {
+		p.show(text + " …")
+	}
+}
+
+// users shows how many users are planned, at most ten times a second.
+func (p *progress) users(done, all int) {
+	if p != nil && time.Since(p.last) >= 100*time.Millisecond {
+		p.show(fmt.Sprintf("planned %d of %d users …", done, max(done, all)))
+	}
+}
+
+// show rewrites the line, cut to the width of the terminal.
+func (p *progress) show(text string) {
+	runes := []rune(text)
+	if len(runes) >= p.width {
+		runes = runes[:p.width-1]
+	}
+	p.last, p.shown = time.Now(), true
+	_, _ = fmt.Fprintf(p.w, "\r\x1b[K%s", string(runes))
+}
+
+func (p *progress) clear() {
+	if p != nil && p.shown {
+		_, _ = io.WriteString(p.w, "\r\x1b[K")
+		p.shown = false
+	}
 }

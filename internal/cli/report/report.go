@@ -3,6 +3,12 @@ package report
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os/exec"
+	"path/filepath"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -95,4 +101,72 @@ func write(opts Options) error {
 		return err
 	}
 	return opts.Output.Print(opts.Streams, comparison.Combine(inputs, notes))
+}
+
+// page completes the options of --open: the report is the HTML file of the run, unless they name another.
+func (o *Options) page() error {
+	switch {
+	case o.Output.JSON || o.Output.Format != "" && o.Output.Format != "html":
+		return usage.Errorf("--open shows HTML: leave out --json and --format")
+	case o.Output.File == "" && len(o.Dirs) > 1:
+		return usage.Errorf("--open with several runs: add --output FILE.html")
+	case o.Output.File == "":
+		o.Output.File = filepath.Join(o.Dirs[0], "report.html")
+	}
+	o.Output.Format = "html"
+	return nil
+}
+
+// show opens a file with the program that the desktop has for it.
+func show(ctx context.Context, path string) error {
+	program, err := exec.LookPath("xdg-open")
+	if err != nil {
+		return fmt.Errorf("open %s: there is no xdg-open: install xdg-utils, or open the file in a browser", path)
+	}
+	if out, err := exec.CommandContext(ctx, program, path).CombinedOutput(); err != nil {
+		return fmt.Errorf("open %s: %w: %s", path, errors.Join(err, context.Cause(ctx)), out)
+	}
+	return nil
+}
+
+// NewRunsCmd returns the command "unnest runs".
+func NewRunsCmd(streams terminal.Streams) *cobra.Command {
+	return &cobra.Command{
+		Use:     "runs [DIR]",
+		Short:   "List the runs that were measured here",
+		Long:    "List the runs in DIR, or in " + document.RunsDir + ", the newest first.",
+		Example: "  unnest runs",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			return usage.Args("DIR")(cmd, args)
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				args = []string{document.RunsDir}
+			}
+			return list(streams, args[0])
+		},
+	}
+}
+
+func list(streams terminal.Streams, parent string) error {
+	runs, unreadable, err := document.FindRuns(parent)
+	if err != nil && !(errors.Is(err, fs.ErrNotExist) && parent == document.RunsDir) {
+		return err
+	}
+	for _, dir := range unreadable {
+		fmt.Fprintf(streams.Err, "warning: %s: this version of unnest cannot read it\n", dir)
+	}
+	if len(runs) == 0 {
+		fmt.Fprintf(streams.Err, "no runs in %s; measure one by `unnest bench quickstart`\n", parent)
+		return nil
+	}
+	w := tabwriter.NewWriter(streams.Out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "RUN\tEXPERIMENT\tSTATE\tACCEL\tBEGUN")
+	for _, r := range runs {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", r.Dir, r.Run.Experiment, r.Run.State, r.Run.Accelerator, r.Run.Started.Local().Format("2006-01-02 15:04"))
+	}
+	return w.Flush()
 }

@@ -9,7 +9,9 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"flag"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -28,6 +30,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"unnest.io/unnest/internal/cni/netconf"
 	"unnest.io/unnest/internal/hostapi/hostdpb"
 	"unnest.io/unnest/internal/hostapi/identity"
 )
@@ -182,4 +185,17 @@ func Authenticated(err error) bool {
 func Unknown(err error) bool {
 	r := (*Refusal)(nil)
 	return errors.As(err, &r) && r.Status.Code() == codes.Unimplemented
+}
+
+// Flags returns the flags -server and -credentials of a program that calls the host daemon. Its help, on stderr, begins with usage.
+func Flags(program, usage string, stderr io.Writer, server *netip.AddrPort, credentials *string) *flag.FlagSet {
+	flags := flag.NewFlagSet(program, flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.Usage = func() {
+		fmt.Fprint(stderr, usage)
+		flags.PrintDefaults()
+	}
+	flags.TextVar(server, "server", netip.MustParseAddrPort("10.200.0.1:7443"), "`ADDRESS:PORT` of the host daemon")
+	flags.StringVar(credentials, "credentials", netconf.DefaultCredentials, "`DIRECTORY` of this guest's certificate")
+	return flags
 }

@@ -43,11 +43,17 @@ import (
 	"fmt"
 
 	"github.com/containernetworking/cni/pkg/skel"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
 
 	"unnest.io/unnest/internal/cni/attachment"
+	"unnest.io/unnest/internal/cni/hostclient"
 	"unnest.io/unnest/internal/cni/loopback"
 	"unnest.io/unnest/internal/cni/netconf"
 	"unnest.io/unnest/internal/cni/plugin"
+	"unnest.io/unnest/internal/cni/podnic"
+	"unnest.io/unnest/internal/hostapi/segment"
 )
 
 // Plugin is the plugin hostlo.
@@ -127,4 +133,95 @@ func status(ctx context.Context, args *skel.CmdArgs) error {
 		return fmt.Errorf("host daemon: %s", s.GetLimited())
 	}
 	return nil
+}
+
+// check is the command CHECK: is everything as the ADD has left it, in the pod and on
+// the host, and does the pod know the members of its segment?
+func check(ctx context.Context, args *skel.CmdArgs) error {
+	c, err := parse(args)
+	if err != nil {
+		return err
+	}
+	r, err := c.RequirePrevious()
+	if err != nil {
+		return err
+	}
+	name, f, ok := expect(r, args)
+	switch {
+	case !ok && c.Segment.Name == "" && c.Network == nil: // the ADD left the pod unchanged
+		return nil
+	case !ok:
+		return fmt.Errorf("check segment %s in %s: prevResult has no endpoint", c.Segment.Name, args.Netns)
+	}
+	if c.Network != nil {
+		return checkByNetwork(args, c, name, f)
+	}
+	inPod := func(pod ns.NetNS) error { return checkPod(args, pod, name, loopback.Config{Fraction: f}) }
+	return attachment.Check(c.Base, args, inPod, func(d hostclient.Client, pod ns.NetNS) error {
+		return awaitMembers(ctx, d, c, args, pod, f)
+	})
+}
+
+// expect finds the endpoint in the result: the pod's interface with a fraction's MAC.
+func expect(r *types100.Result, args *skel.CmdArgs) (name string, f segment.Fraction, ok bool) {
+	for _, nic := range r.Interfaces {
+		for f := segment.Fraction(1); f <= segment.MaxFractions; f++ {
+			if nic.Sandbox == args.Netns && nic.Mac == segment.MAC(f).String() {
+				return nic.Name, f, true
+			}
+		}
+	}
+	return "", 0, false
+}
+
+func checkPod(args *skel.CmdArgs, pod ns.NetNS, name string, c loopback.Config) error {
+	nic, _, err := find(pod, args)
+	switch {
+	case err != nil:
+		return err
+	case nic == nil:
+		return errors.New("the pod has no endpoint of this attachment")
+	case nic.Attrs().Name != name:
+		return fmt.Errorf("the endpoint has been renamed to %s", nic.Attrs().Name)
+	}
+	return loopback.Check(pod, name, c)
+}
+
+// del is the command DEL. It needs neither the pod's network namespace nor prevResult
+// nor the segment's name, and of the configuration only what netconf.Release has.
+func del(ctx context.Context, args *skel.CmdArgs) error {
+	c := netconf.ReadRelease(args.StdinData)
+	if c.RawSpan == netconf.SpanNetwork {
+		return delByNetwork(ctx, args, c)
+	}
+	name := nameIn(c.Chained, c.Interface, args)
+	var nic netlink.Link
+	clean := func(pod ns.NetNS) (err error) {
+		if pod != nil {
+			nic, err = disconnect(pod, args, name)
+		}
+		return err
+	}
+	return attachment.Endpoint.Delete(ctx, c, args, clean, func(pod ns.NetNS) error {
+		if nic == nil {
+			return nil
+		}
+		return podnic.MoveOut(pod, nic.Attrs().HardwareAddr)
+	})
+}
+
+// disconnect takes the pod's lo out of the segment, unless that is another
+// attachment's, and returns the endpoint, nil for none. name is the endpoint's if it
+// has been unplugged.
+func disconnect(pod ns.NetNS, args *skel.CmdArgs, name string) (netlink.Link, error) {
+	nic, others, err := find(pod, args)
+	switch {
+	case err != nil:
+		return nil, err
+	case nic != nil:
+		return nic, leave(pod, nic.Attrs().Name)
+	case others:
+		return nil, nil
+	}
+	return nil, leave(pod, name)
 }

@@ -21,8 +21,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
+	"os"
+	"path/filepath"
 	"regexp"
+	"time"
 )
 
 // ErrNoGuest is wrapped when a peer's certificate does not name a guest.
@@ -96,3 +100,106 @@ func Fingerprint(c *x509.Certificate) string {
 
 // Serial is the certificate's serial number in lower-case hex, without leading zeros.
 func Serial(c *x509.Certificate) string { return c.SerialNumber.Text(16) }
+
+// ServerConfig returns the daemon's TLS configuration: TLS 1.3 only, with a new
+// certificate for the IP address that it listens on. Peers need a client certificate of
+// this authority. No session is resumed, so that the validity of the certificate is
+// checked for each connection.
+func (a *Authority) ServerConfig(listen net.IP) (*tls.Config, error) {
+	c, err := a.issueServer(listen)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(c.CertificatePEM, c.KeyPEM)
+	if err != nil {
+		return nil, fmt.Errorf("load the daemon's certificate: %w", err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(a.cert)
+	return &tls.Config{
+		MinVersion:             tls.VersionTLS13,
+		Certificates:           []tls.Certificate{pair},
+		ClientAuth:             tls.RequireAndVerifyClientCert,
+		ClientCAs:              roots,
+		SessionTicketsDisabled: true,
+	}, nil
+}
+
+// Names of the files in a guest's credentials directory.
+const (
+	CAFile          = "ca.crt"
+	CertificateFile = "client.crt"
+	KeyFile         = "client.key" // mode 0600
+)
+
+// ClientConfig returns the guest's TLS configuration, from the files ca.crt, client.crt
+// and client.key in dir. The dialler sets the server's name, which has to be the daemon's
+// IP address. ClientConfig refuses a key that others than its owner may read.
+func ClientConfig(dir string) (*tls.Config, error) {
+	keyPath := filepath.Join(dir, KeyFile)
+	info, err := os.Stat(keyPath)
+	if err != nil {
+		return nil, fmt.Errorf("read credentials: %w", err)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return nil, fmt.Errorf("read credentials: %s has mode %04o: chmod 0600 it", keyPath, info.Mode().Perm())
+	}
+	pair, err := loadPair(dir)
+	if err != nil {
+		return nil, fmt.Errorf("read credentials in %s: %w", dir, err)
+	}
+	ca, err := os.ReadFile(filepath.Join(dir, CAFile))
+	if err != nil {
+		return nil, fmt.Errorf("read credentials: %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(ca) {
+		return nil, fmt.Errorf("read credentials: %s has no certificate", filepath.Join(dir, CAFile))
+	}
+	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, RootCAs: roots}, nil
+}
+
+// ErrExpired is wrapped when a guest's certificate has expired. The message names the
+// guest, the date and the command that issues a new one.
+var ErrExpired = errors.New("certificate has expired")
+
+type expiredError struct {
+	guest string
+	date  time.Time
+}
+
+func (e *expiredError) Error() string {
+	return fmt.Sprintf("certificate of guest %s expired on %s; run unnest hostd enroll %s on the host and copy the files to the guest",
+		e.guest, e.date.UTC().Format(time.DateOnly), e.guest)
+}
+
+func (e *expiredError) Unwrap() error { return ErrExpired }
+
+// Expired returns an error that wraps ErrExpired, for a certificate that has expired.
+func Expired(c *x509.Certificate) error {
+	name, err := nameOf(c)
+	if err != nil {
+		name = "of unknown name"
+	}
+	return &expiredError{name, c.NotAfter}
+}
+
+// CheckExpired returns an error that wraps ErrExpired if the handshake of a server with
+// these roots has failed because the guest's certificate has expired, else nil. It
+// verifies the rest of the certificate: anyone can make one that has expired.
+func CheckExpired(handshake error, roots *x509.CertPool) error {
+	failed := (*tls.CertificateVerificationError)(nil)
+	invalid := x509.CertificateInvalidError{}
+	if !errors.As(handshake, &failed) || !errors.As(failed.Err, &invalid) || invalid.Reason != x509.Expired || len(failed.UnverifiedCertificates) == 0 {
+		return nil
+	}
+	c := failed.UnverifiedCertificates[0]
+	if !time.Now().After(c.NotAfter) {
+		return nil // not yet valid
+	}
+	o := x509.VerifyOptions{Roots: roots, CurrentTime: c.NotAfter, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	if _, err := c.Verify(o); err != nil {
+		return nil
+	}
+	return Expired(c)
+}

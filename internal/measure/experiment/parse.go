@@ -2,7 +2,11 @@ package experiment
 
 import (
 	"cmp"
+	"fmt"
 	"math"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
@@ -196,4 +200,120 @@ func (f *file) options(p *workload.Params) yamldoc.Key {
 func text[T ~string](word string) (T, error) {
 	name, err := yamldoc.Text(word)
 	return T(name), err
+}
+
+// Overcommit is a way to size nested machines (FitzGerald 2014, §2.4).
+type Overcommit string
+
+// The ways to size nested machines.
+const (
+	// Full gives each level all vCPUs and memory of the guest, so they are overcommitted.
+	Full Overcommit = "full"
+	// Reserved keeps one vCPU and 2 GiB of memory for each hypervisor: of 4 vCPUs
+	// and 16 GiB, L1 has 3 and 14 GiB, L2 has 2 and 12 GiB. In a guest below 16 GiB a
+	// hypervisor keeps an eighth, in whole MiB.
+	Reserved Overcommit = "reserved"
+)
+
+// What a hypervisor keeps under Reserved.
+const (
+	keptVCPUs  = 1
+	keptMemory = 2 << 30 // bytes, at most
+	keptShare  = 8       // of the memory of the guest, the divisor
+)
+
+// Machines returns the resources of the machine of each level of c, from the host's
+// level 0 up. Those of the host limit its cases, so that L0 does the same work as the
+// levels above; the host itself is not limited. It fails when nothing is left for a
+// level.
+func (s *Spec) Machines(c stack.Configuration) ([]suite.Resources, error) {
+	whole := suite.Resources{VCPUs: cmp.Or(c.VCPUs, s.Guest.VCPUs), Memory: cmp.Or(c.Memory, s.Guest.Memory)}
+	machines := []suite.Resources{whole}
+	for level := 1; level <= c.Level(); level++ {
+		m := whole
+		if s.Overcommit == Reserved {
+			kept := keptOf(whole.Memory)
+			m.VCPUs -= level * keptVCPUs
+			m.Memory -= int64(level) * kept
+			if m.VCPUs < 1 || m.Memory <= 0 {
+				return nil, fmt.Errorf("overcommit reserved leaves nothing for level %d of stack %s: each hypervisor below keeps %d vCPU and %s, and the guest has vcpus %d and memory %s: raise them, or use overcommit full",
+					level, c.Stack, keptVCPUs, stack.FormatBytes(kept), whole.VCPUs, stack.FormatBytes(whole.Memory))
+			}
+		}
+		machines = append(machines, m)
+	}
+	return machines, nil
+}
+
+// keptOf returns the memory that a hypervisor keeps in a guest with this memory.
+func keptOf(memory int64) int64 {
+	const mebibyte = 1 << 20
+	return min(keptMemory, memory/keptShare/mebibyte*mebibyte)
+}
+
+// Resources returns the resources of the innermost machine of c, which its cases use.
+func (s *Spec) Resources(c stack.Configuration) (suite.Resources, error) {
+	machines, err := s.Machines(c)
+	if err != nil {
+		return suite.Resources{}, err
+	}
+	return machines[len(machines)-1], nil
+}
+
+// The parsers of single values. Their errors give the accepted values and the found one.
+
+func parseAny(text string) (string, error) { return text, nil }
+
+func parseSeed(text string) (uint64, error) {
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || n == 0 {
+		return 0, fmt.Errorf("want a whole number above 0, got %q", text)
+	}
+	return n, nil
+}
+
+// parseSize parses the size of a message, at most 1 GiB.
+func parseSize(text string) (int, error) {
+	n, err := stack.ParseBytes(text)
+	if err == nil && n > 1<<30 {
+		err = fmt.Errorf("want at most 1GiB, got %q", text)
+	}
+	return int(n), err
+}
+
+// parsePercent parses 3%, 0.5% and 2.5 % as a fraction.
+func parsePercent(text string) (float64, error) {
+	digits, ok := strings.CutSuffix(text, "%")
+	percent, err := strconv.ParseFloat(strings.TrimSpace(digits), 64)
+	if !ok || err != nil || !(percent > 0 && percent < 100) {
+		return 0, fmt.Errorf("want a percentage between 0%% and 100%% such as 3%% or 0.5%%, got %q", text)
+	}
+	return percent / 100, nil
+}
+
+// parseIntensity parses a load in percent of the full load: 10%.
+func parseIntensity(text string) (int, error) {
+	digits, ok := strings.CutSuffix(text, "%")
+	n, err := strconv.Atoi(strings.TrimSpace(digits))
+	if !ok || err != nil || n < 1 || n > maxIntensity {
+		return 0, fmt.Errorf("want a whole percentage from 1%% to %d%%, got %q", maxIntensity, text)
+	}
+	return n, nil
+}
+
+// maxIntensity is twice the full load.
+const maxIntensity = 200
+
+// oneOf returns a parser of words.
+func oneOf[T ~string](words ...T) func(string) (T, error) {
+	return func(text string) (T, error) {
+		if !slices.Contains(words, T(text)) {
+			var list []string
+			for _, w := range words {
+				list = append(list, string(w))
+			}
+			return "", fmt.Errorf("want %s, got %q", strings.Join(list, " or "), text)
+		}
+		return T(text), nil
+	}
 }

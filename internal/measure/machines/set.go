@@ -9,14 +9,19 @@ package machines
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"sync"
 
 	"unnest.io/unnest/internal/measure/experiment"
 	"unnest.io/unnest/internal/measure/machines/guestimage"
 	"unnest.io/unnest/internal/measure/machines/machine"
+	"unnest.io/unnest/internal/measure/machines/sshhost"
 	"unnest.io/unnest/internal/measure/machines/thishost"
+	"unnest.io/unnest/internal/measure/noise"
+	"unnest.io/unnest/internal/measure/noise/procfs"
 	"unnest.io/unnest/internal/measure/result"
 	"unnest.io/unnest/internal/measure/stack"
 	"unnest.io/unnest/internal/testbed/fleet"
@@ -176,3 +181,47 @@ type Needs struct {
 // Slots is enough for one NIC in each configuration and for those that are being
 // unplugged.
 const Slots = 8
+
+// Observe observes this machine, see experiment.Observer. This process and its
+// descendants are the experiment. What runs on a host of the user is not seen; its
+// hypervisor may even be a process of this machine.
+func (b *Set) Observe(e experiment.Execution) (func() (noise.Reading, error), error) {
+	if e.Configuration.Stack.Remote() || e.Configuration.Host != "" {
+		return func() (noise.Reading, error) { return noise.Reading{}, nil }, nil
+	}
+	before, err := procfs.Read()
+	if err != nil {
+		return nil, err
+	}
+	return func() (noise.Reading, error) {
+		after, err := procfs.Read()
+		if err != nil {
+			return noise.Reading{}, err
+		}
+		return after.Since(before, os.Getpid())
+	}, nil
+}
+
+// remote logs in to the host of a configuration. Its containers have the programs of our
+// guests.
+func (b *Set) remote(ctx context.Context, c stack.Configuration) (*machine.Machine, error) {
+	run := b.Lab.Name
+	layer, _ := c.Stack.Engine()
+	if layer == stack.Docker {
+		run += ".docker" // the run may use the host with another engine, too
+	}
+	r, m, err := sshhost.New(ctx, c, run)
+	if err != nil {
+		return nil, err
+	}
+	b.Note(fmt.Sprintf("Unnest does not see what else runs on %s: noise there only widens the intervals.", c.Host))
+	r.Step, m.StartContainer = b.Images.Builder.Progress, r.Container
+	m.StartEngine = func(ctx context.Context) error {
+		note, err := r.StartEngine(ctx, sshhost.Engines(layer), m.Facts.Arch, b.Images.Archive)
+		if err == nil {
+			b.Note(note)
+		}
+		return err
+	}
+	return m, nil
+}

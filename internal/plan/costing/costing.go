@@ -11,14 +11,18 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
-
 	"iter"
+	"slices"
+	"strings"
+	"time"
 
 	"unnest.io/unnest/internal/plan/bound"
+	"unnest.io/unnest/internal/plan/catalogue"
 	"unnest.io/unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/plan/frontier"
 	"unnest.io/unnest/internal/plan/manifest"
 	"unnest.io/unnest/internal/plan/pack"
+	"unnest.io/unnest/internal/plan/replay"
 	"unnest.io/unnest/internal/plan/study"
 	"unnest.io/unnest/internal/plan/summary"
 	"unnest.io/unnest/internal/plan/use"
@@ -132,4 +136,163 @@ func Parts(all []Planned) (users []summary.User, split []manifest.Pod, pools []s
 		split = append(split, p.Split...)
 	}
 	return users, split, pools
+}
+
+// Choices returns the choices of each user between the cost of VMs and the communication between
+// them, by name. Every two containers of a pod have a link of weight pairs. See All for ctx and
+// done.
+func (s Setting) Choices(ctx context.Context, users iter.Seq[cluster.User], pairs float64, done func(int)) ([]summary.Choices, error) {
+	all, err := All(ctx, users, func(u cluster.User) (summary.Choices, error) { return s.choices(u, pairs) }, done)
+	if err != nil {
+		return nil, err
+	}
+	if err := summary.AddableChoices(all); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(all, func(a, b summary.Choices) int { return cmp.Compare(a.User, b.User) })
+	return all, nil
+}
+
+func (s Setting) choices(u cluster.User, pairs float64) (summary.Choices, error) {
+	models, err := s.models(u)
+	if err != nil {
+		return summary.Choices{}, err
+	}
+	plans, _, err := study.Of(u, models, s.Packing, s.start(u)...) // not bundled: links are between containers
+	if err != nil {
+		return summary.Choices{}, err
+	}
+	fit := plans.User
+	c := summary.Choices{User: u.Name, Pods: len(fit.Pods), Containers: plans.Containers, LeftOut: len(plans.Left), Choices: []summary.Choice{}}
+	if len(fit.Pods) == 0 {
+		return c, nil
+	}
+	found, err := frontier.Find(fit, models, pairs, s.Packing, plans.Whole, plans.Best)
+	if err != nil {
+		return summary.Choices{}, fmt.Errorf("user %s: %w", u.Name, err)
+	}
+	for _, choice := range found {
+		c.Choices = append(c.Choices, summary.Choice{Cost: summary.Dollars(choice.Cost), Cut: choice.Cut, Split: choice.Plan.Split()})
+	}
+	return c, nil
+}
+
+// Explained is the plans of one user with every step.
+type Explained struct {
+	Plans  pack.Comparison
+	Models cluster.Catalogue
+	Bound  int64 // billionths of a dollar for an hour
+}
+
+// Explain plans the user of a name, or the pods of a namespace, and keeps every step.
+func (s Setting) Explain(users iter.Seq[cluster.User], name string) (Explained, error) {
+	var near []string
+	namespace := cluster.User{Name: name}
+	for u := range users {
+		if u.Name == name {
+			return s.explain(u)
+		}
+		near = append(near, u.Name)
+		for _, p := range u.Pods {
+			if p.Origin != nil && p.Origin.Namespace == name {
+				p.Name = p.Origin.Name
+				namespace.Pods, namespace.PerVM = append(namespace.Pods, p), u.PerVM
+			}
+		}
+	}
+	if len(namespace.Pods) > 0 {
+		s.Today = nil
+		return s.explain(namespace)
+	}
+	if len(near) == 0 {
+		return Explained{}, fmt.Errorf("explain %s: the trace has no users", name)
+	}
+	slices.Sort(near)
+	more := ""
+	if len(near) > 3 {
+		near, more = near[:3], " …; --json lists all"
+	}
+	return Explained{}, fmt.Errorf("explain %s: the trace has no such user: want one such as %s%s", name, strings.Join(near, ", "), more)
+}
+
+func (s Setting) explain(u cluster.User) (e Explained, err error) {
+	if e.Models, err = s.models(u); err != nil {
+		return e, err
+	}
+	o := s.Packing
+	o.Explain = true
+	e.Plans, e.Bound, err = study.Of(u, e.Models, o, s.start(u)...)
+	return e, err
+}
+
+// Replayed says how the pods of users are replayed.
+type Replayed struct {
+	From, To   time.Duration // of the trace
+	Minimum    time.Duration // shortest time that a VM is billed for
+	Migrations int           // containers that may move at an event
+}
+
+// Replays replays the pods of all users, and returns them by name. See All for ctx and done.
+func (s Setting) Replays(ctx context.Context, histories []cluster.History, r Replayed, done func(int)) ([]summary.UserReplay, error) {
+	// The largest first, so that all processors end at about the same time.
+	slices.SortStableFunc(histories, func(a, b cluster.History) int { return cmp.Compare(len(b.Stays), len(a.Stays)) })
+	all, err := All(ctx, slices.Values(histories), func(h cluster.History) (summary.UserReplay, error) { return s.play(h, r) }, done)
+	slices.SortFunc(all, func(a, b summary.UserReplay) int { return cmp.Compare(a.User, b.User) })
+	return all, err
+}
+
+// play replays the pods of one user, in every way.
+func (s Setting) play(h cluster.History, r Replayed) (summary.UserReplay, error) {
+	u := summary.UserReplay{User: h.User}
+	events, left, err := replay.Events(h, r.From, r.To, s.Models, s.Packing.Oversize)
+	if err != nil {
+		return u, err
+	}
+	u.LeftOut, u.Stays = left, len(h.Stays)-left
+	for _, e := range events {
+		u.Containers += summary.Containers(cluster.User{Pods: e.Arrive})
+	}
+	end := r.To - r.From
+	for _, name := range summary.Courses {
+		o := replay.Options{Options: s.Packing, Minimum: r.Minimum, Split: name != "kubernetes"}
+		if name == "moved" {
+			o.Migrations = r.Migrations
+		}
+		line, err := replay.Run(h.User, events, end, s.Models, o)
+		if err != nil {
+			return u, err
+		}
+		course := summary.Course{Plan: name, Cost: summary.Dollars(line.Cost), Bought: line.Bought, Migrated: line.Migrations}
+		for _, rate := range line.Rates(summary.Moments, end) {
+			course.Rates = append(course.Rates, summary.Dollars(rate))
+		}
+		u.Plans = append(u.Plans, course)
+	}
+	return u, nil
+}
+
+// Settings says what the figures depend on. A cluster names its catalogues itself.
+func (s Setting) Settings(o catalogue.Offer) summary.Settings {
+	p := s.Packing
+	settings := summary.Settings{
+		Oversize: cmp.Or(string(p.Oversize), string(pack.Drop)), Moving: cmp.Or(string(p.Moving), string(pack.MoveByVM)),
+		Emptying: cmp.Or(string(p.Emptying), string(pack.MostWastedFirst)), Requested: cmp.Or(string(p.Requested), string(pack.OfVM)),
+		Wasted: cmp.Or(string(p.Wasted), string(pack.OfVM)), Rounds: p.Rounds, Effort: p.Effort,
+	}
+	if p.Host != (cluster.Resources{}) {
+		settings.Host = p.Host.String()
+	}
+	models := s.Models
+	if s.Today == nil {
+		o = o.Named()
+		settings.Catalogues, settings.Prices, settings.Term, settings.KubeReserved = o.Names(), o.PriceDates(), o.Prices.Term, o.KubeReserved()
+	} else {
+		models = s.Today.Models
+	}
+	for _, m := range models {
+		settings.Catalogue = append(settings.Catalogue, summary.Model{
+			Name: m.Name, VCPU: float64(m.Size.CPU) / cluster.VCPU, GiB: float64(m.Size.Memory) / (1 << 30), Price: summary.Dollars(m.Price), Pods: m.Pods, Arch: m.Arch,
+		})
+	}
+	return settings
 }

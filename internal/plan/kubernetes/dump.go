@@ -259,3 +259,82 @@ func (d *Dump) rules() []cluster.Rule {
 	})
 	return all
 }
+
+// podName is the name of a pod, or of what made it.
+type podName struct{ namespace, name string }
+
+func (n podName) String() string { return n.namespace + "/" + n.name }
+
+// daemon is a DaemonSet.
+type daemon struct {
+	request cluster.Resources // the largest of its pods
+	nodes   map[string]bool
+	pod     *pod // one of them
+}
+
+// Daemon adds a pod to its DaemonSet.
+func (d *Dump) Daemon(p *Pod) {
+	name := podName{p.Object.Namespace, p.DaemonSet()}
+	set := d.daemons[name]
+	if set == nil {
+		set = &daemon{nodes: map[string]bool{}, pod: d.add(p)}
+		set.pod.daemon = true
+		d.daemons[name] = set
+	}
+	set.request = set.request.Max(p.Request())
+	set.nodes[p.Object.Spec.NodeName] = true
+}
+
+// sets returns the DaemonSets, and what they run on every VM.
+func (d *Dump) sets() (all []cluster.DaemonSet, sum cluster.PerVM) {
+	names := slices.SortedFunc(maps.Keys(d.daemons), func(a, b podName) int {
+		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name))
+	})
+	for _, name := range names {
+		set := d.daemons[name]
+		sum.Request = sum.Request.Add(set.request)
+		sum.Pods++
+		all = append(all, cluster.DaemonSet{Name: name.String(), Request: set.request, Nodes: set.nodes, Rules: set.pod.rules})
+	}
+	return all, sum
+}
+
+// publishes adds the ports of the node that the pod uses. Two pods clash if they have a port and
+// protocol, and one address or one of them all addresses.
+func (d *Dump) publishes(p *pod, s *corev1.PodSpec) {
+	number := func(of string) int32 {
+		if d.ports[of] == 0 {
+			d.number++
+			d.ports[of] = d.number
+		}
+		return d.ports[of]
+	}
+	for _, c := range slices.Concat(s.InitContainers, s.Containers) {
+		for _, port := range c.Ports {
+			n := port.HostPort
+			if s.HostNetwork {
+				n = cmp.Or(n, port.ContainerPort)
+			}
+			if n <= 0 || c.RestartPolicy != nil && !sidecar(&c) {
+				continue
+			}
+			p.count(hostPorts)
+			of := fmt.Sprint(cmp.Or(string(port.Protocol), "TCP"), " ", n)
+			address := cmp.Or(port.HostIP, allAddresses)
+			has, forbids := []int32{number(of), number(of + " " + address)}, []int32{number(of + " " + allAddresses), number(of + " " + address)}
+			if address == allAddresses {
+				forbids = []int32{number(of)}
+			}
+			p.rules.Has = union(p.rules.Has, has)
+			p.rules.Forbids = union(p.rules.Forbids, forbids)
+		}
+	}
+}
+
+const allAddresses = "0.0.0.0"
+
+func union(a, b []int32) []int32 {
+	a = slices.Concat(a, b)
+	slices.Sort(a)
+	return slices.Compact(a)
+}

@@ -3,8 +3,10 @@
 package document
 
 import (
+	"iter"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Document is a report before it is printed.
@@ -143,3 +145,53 @@ func ProvenanceTable(facts []Fact) Table {
 
 // MaxFigures is the number of key figures that fit on two lines.
 const MaxFigures = 8
+
+// Diagram pictures what is compared: for each series a row of boxes. It has no rows where
+// nothing is pictured.
+type Diagram struct {
+	Title  string
+	Marked string // what boxes of kind nested are, empty if there are none
+	Notes  []string
+	Rows   []DiagramRow
+}
+
+// DiagramRow is one series in a diagram.
+type DiagramRow struct {
+	Series, Value, Badge string
+	Frames               []Frame
+}
+
+// Frame holds boxes that belong together.
+type Frame struct {
+	Name, Note string
+	Boxes      []Box
+}
+
+// Box is a part of what is pictured.
+type Box struct {
+	Name string
+	Kind string // end, host, vm or nested: its colour
+}
+
+// Samples are the measured values of a document, for the formats of benchmarks.
+type Samples struct {
+	Run   string // identifier; empty where the document has no samples
+	Facts []Fact // true of all
+	All   iter.Seq[Sample]
+}
+
+// Sample is one measured value.
+type Sample struct {
+	Run       string
+	Test      string // what was measured: "udp_rr/1280"
+	Title     string // of the test and of others that Keys tell apart: "UDP ping-pong"
+	Keys      []Fact // such as size, 1280
+	Metric    string
+	Primary   bool // the metric that the test is about
+	Unit      string
+	Better    string // higher or lower
+	Value     float64
+	Execution int // equal where values were measured together
+	Start     time.Time
+	Labels    map[string]string // all that is known of it; empty ones are not printed
+}

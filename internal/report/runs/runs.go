@@ -6,7 +6,10 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
+	"unnest.io/unnest/internal/measure/collocation"
 	"unnest.io/unnest/internal/measure/result"
 	"unnest.io/unnest/internal/report/document"
 	"unnest.io/unnest/internal/report/domains"
@@ -112,4 +115,137 @@ func (b *builder) addScores(doc *document.Document, computed *record.Data) (warn
 	doc.Groups = append(groups, doc.Groups...)
 	doc.Headlines, doc.Figures = append(headlines, doc.Headlines...), append(figures, doc.Figures...)
 	return warnings
+}
+
+// methods explain the numbers of a report of a run.
+func methods(run result.Run, claim estimate.Claim) []document.Method {
+	ms := estimate.Methods(run.Interleaved, run.Fresh)
+	if text := startsOf(run.Guests); text != "" {
+		ms = append(ms, document.Method{Term: "guests", Text: text})
+	}
+	if distributed(run) {
+		ms = append(ms, document.Method{Term: "distribution", Text: "A line shows the share of executions that took at most the time below it; it rises at every measured value. A line further left is faster; a line that reaches the top late has slow outliers. p25, p75, p90 and p99 are percentiles, interpolated between the values."})
+	}
+	ms = append(ms, levels.Methods(run)...)
+	if len(scores.Suites(run)) > 0 {
+		ms = append(ms, scores.Methods()...)
+	}
+	if margin := document.Percent(claim.Margin); claim.Configuration != "" {
+		ms = append(ms, document.Method{Term: "within " + margin, Text: fmt.Sprintf("Shown when the whole interval of the ratio lies within %s of 1. The default margin is from Bacou et al. 2019, §5.2.1, who report BrFusion within 3.5 %% of NoCont.", margin)})
+	}
+	return ms
+}
+
+// startsOf says which guests were booted and which were restored, as far as that is known.
+func startsOf(guests []result.Machine) string {
+	names := map[string][]string{}
+	for _, g := range guests {
+		names[g.Start] = append(names[g.Start], g.Name)
+	}
+	var text []string
+	if booted := names[result.Booted]; booted != nil {
+		text = append(text, "Booted for this run: "+strings.Join(booted, ", ")+".")
+	}
+	if restored := names[result.Restored]; restored != nil {
+		text = append(text, "Restored from a snapshot of a booted guest: "+strings.Join(restored, ", ")+". Their memory is in small pages, and their page cache and container engine are warm.")
+	}
+	return strings.Join(text, " ")
+}
+
+// distributed reports whether a run has a metric with a distribution.
+func distributed(run result.Run) bool {
+	return slices.ContainsFunc(run.Cases, func(c result.Case) bool {
+		return slices.ContainsFunc(c.Metrics, func(m result.Metric) bool { return m.Distribution })
+	})
+}
+
+// samplesOf are samples of a run for the formats of benchmarks. Those of a domain have a key
+// of it, and stand apart from the others of their execution.
+func samplesOf(run result.Run, samples []result.Sample) document.Samples {
+	return document.Samples{Run: run.ID, All: func(yield func(document.Sample) bool) { eachSample(run, samples, yield) }, Facts: []document.Fact{
+		{Name: "accelerator", Value: run.Accelerator}, {Name: "goarch", Value: run.Host.Arch}, {Name: "cpu", Value: run.Host.CPU}, {Name: "kernel", Value: run.Host.Kernel}}}
+}
+
+// eachSample yields the samples in their order.
+func eachSample(run result.Run, samples []result.Sample, yield func(document.Sample) bool) {
+	type part struct {
+		execution result.Execution
+		domain    string
+	}
+	cases := map[string]result.Case{}
+	for _, c := range run.Cases {
+		cases[c.Name] = c
+	}
+	executions := map[part]int{}
+	for _, s := range samples {
+		c, p := cases[s.Case], part{s.Execution(), s.Tags[collocation.DomainTag]}
+		if _, known := executions[p]; !known {
+			executions[p] = len(executions)
+		}
+		if !yield(document.Sample{
+			Run: s.Run, Test: s.Case, Title: naming.Group(c), Keys: sampleKeys(c, s), Metric: s.Metric, Primary: s.Metric == c.Primary, Unit: s.Unit,
+			Better: map[result.Order]string{result.HIB: "higher", result.LIB: "lower"}[s.Order], Value: s.Value,
+			Execution: executions[p], Start: s.Start, Labels: sampleLabels(run, s),
+		}) {
+			return
+		}
+	}
+}
+
+// sampleKeys tell the samples of one group of cases apart.
+func sampleKeys(c result.Case, s result.Sample) (keys []document.Fact) {
+	if c.Size > 0 {
+		keys = append(keys, document.Fact{Name: "size", Value: strconv.Itoa(c.Size)})
+	}
+	if domain := s.Tags[collocation.DomainTag]; domain != "" {
+		keys = append(keys, document.Fact{Name: "domain", Value: domain})
+	}
+	return append(keys, document.Fact{Name: "config", Value: s.Configuration})
+}
+
+func sampleLabels(run result.Run, s result.Sample) map[string]string {
+	labels := map[string]string{
+		"accelerator": run.Accelerator, "block": strconv.Itoa(s.Block), "boot": s.Boot, "configuration": s.Configuration,
+		"order": string(s.Order), "repetition": strconv.Itoa(s.Repetition), "suite": s.Suite,
+		"duration": strconv.FormatFloat(s.Duration, 'g', -1, 64),
+	}
+	for k, v := range s.Tags {
+		labels["tag_"+k] = v
+	}
+	return labels
+}
+
+// group makes the i-th section of the report and the estimates of its cases.
+func (b *builder) group(i int, cases []result.Case) (document.Group, []estimate.Estimate) {
+	g := document.Group{ID: document.Anchor(fmt.Sprint("g", i+1), naming.GroupKey(cases[0])), Title: naming.Group(cases[0])}
+	families := map[string][]estimate.Estimate{}
+	names := b.MetricNames(cases)
+	var all []estimate.Estimate
+	for _, name := range names {
+		families[name] = b.Estimates(cases, func(result.Case) string { return name })
+		all = append(all, families[name]...)
+	}
+	main := families[cases[0].Primary]
+	if len(main) > 0 {
+		g.Add(b.mainTable(g, main))
+	}
+	g.Add(b.publishedRatioTable(g, cases, families))
+	tables, charts := b.distributions(g, cases, names)
+	g.Add(tables...)
+	g.Charts = charts
+	if estimate.Measured(main) {
+		if len(charts) == 0 { // a distribution shows its median too
+			g.Charts = append(g.Charts, b.valueChart(g, main))
+		}
+		g.Charts = append(g.Charts, b.ratioCharts(g, main)...)
+	}
+	tables, charts = b.intervals(g, cases)
+	g.Add(tables...)
+	g.Charts = append(g.Charts, charts...)
+	g.Add(b.minorTables(g, names, families)...)
+	g.Add(b.publishedUsageTable(g, cases, families))
+	tables, charts = cpuTime(g, families)
+	g.Add(tables...)
+	g.Charts = append(g.Charts, charts...)
+	return g, all
 }

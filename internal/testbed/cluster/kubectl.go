@@ -3,6 +3,7 @@ package cluster
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +11,9 @@ import (
 	"path/filepath"
 	"time"
 
+	"unnest.io/unnest/deploy"
 	"unnest.io/unnest/internal/testbed/fleet"
+	"unnest.io/unnest/internal/testbed/lab"
 	"unnest.io/unnest/internal/testbed/place"
 )
 
@@ -148,4 +151,99 @@ func (c *Cluster) Load(ctx context.Context, open func() (io.ReadCloser, error)) 
 		return err
 	}
 	return c.fleet.Load(ctx, names, "k8s.io", open)
+}
+
+// kubeconfig returns the configuration of a client of the API server at an URL.
+func (k keys) kubeconfig(server string, p pair) []byte {
+	named := func(kind string, v any) []any { return []any{map[string]any{"name": "unnest", kind: v}} }
+	return asJSON(map[string]any{ // YAML has JSON as a part
+		"apiVersion": "v1", "kind": "Config", "current-context": "unnest",
+		"clusters": named("cluster", map[string]any{"server": server, "certificate-authority-data": k.caPEM()}),
+		"users":    named("user", map[string]any{"client-certificate-data": p.cert, "client-key-data": p.key}),
+		"contexts": named("context", map[string]any{"cluster": "unnest", "user": "unnest"}),
+	})
+}
+
+func asJSON(v any) []byte {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		panic(fmt.Sprintf("marshal configuration: %v", err)) // plain data always marshals
+	}
+	return append(text, '\n')
+}
+
+func kubeconfigOf(l *lab.Lab) string { return filepath.Join(l.Dir, "kubernetes", "admin.conf") }
+
+// Kubeconfig is the path of the administrator's configuration. It works on this machine.
+func (c *Cluster) Kubeconfig() string { return kubeconfigOf(c.Lab) }
+
+// writeKubeconfig writes the configuration of a user of the API into the cluster's directory.
+func (c *Cluster) writeKubeconfig(file, server, user string, group ...string) error {
+	p, err := c.keys.client(user, group...)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(c.path(file), c.keys.kubeconfig(server, p), 0o600); err != nil {
+		return fmt.Errorf("write credentials of %s: %w", user, err)
+	}
+	return nil
+}
+
+// The controller of split pods runs next to the API server, which reaches its webhook there. All nodes
+// are guests of this host, so their label says one host.
+const (
+	splitName      = "unnest-kube"
+	splitNamespace = "kube-system"
+	splitUser      = "system:serviceaccount:" + splitNamespace + ":unnest-split"
+	splitWebhook   = "https://127.0.0.1:9443/admit"
+	splitReady     = "127.0.0.1:9481"
+	hostLabel      = "unnest.node-restriction.kubernetes.io/host=" + LabName
+)
+
+func (c *Cluster) splitController(span string) component {
+	return component{name: splitName, program: filepath.Join(filepath.Dir(c.options.Unnest), splitName), health: "http://" + splitReady + "/readyz", arguments: []string{
+		"-kubeconfig", c.path("split.conf"), "-namespace", splitNamespace, "-host", "127.0.0.1", "-health", splitReady, "-span", span,
+	}}
+}
+
+// readSpan returns the span of the cluster's split pods, which a file tells later commands.
+func (c *Cluster) readSpan() string {
+	content, _ := os.ReadFile(c.path("span"))
+	return string(content)
+}
+
+// startSplitController starts the controller with the chart's rights, and waits until the API server
+// trusts its webhook.
+func (c *Cluster) startSplitController(ctx context.Context) error {
+	objects, err := deploy.SplitPods(splitNamespace, splitWebhook)
+	if err != nil {
+		return err
+	}
+	if err := c.writeKubeconfig("split.conf", c.apiURL(), splitUser); err != nil {
+		return err
+	}
+	if err := os.WriteFile(c.path("span"), []byte(c.options.SplitPods), 0o600); err != nil {
+		return err
+	}
+	if _, err := c.kubectl(ctx, objects, "apply", "--filename=-"); err != nil {
+		return err
+	}
+	return c.start(ctx, c.splitController(c.options.SplitPods))
+}
+
+// The spans of split pods: what connects their fractions.
+const (
+	SpanHost    = "host"
+	SpanNetwork = "network"
+)
+
+// hostlo is the plugin that gives the fractions of a split pod one localhost, for the chain of a network.
+func hostlo(span string) map[string]any {
+	plugin := map[string]any{"type": "hostlo", "capabilities": map[string]bool{"io.kubernetes.cri.pod-annotations": true}}
+	if span == SpanNetwork {
+		plugin["span"] = span
+	} else {
+		plugin["server"], plugin["credentials"] = daemonAddress, "/etc/unnest"
+	}
+	return plugin
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"regexp"
+	"strconv"
 	"strings"
 )
 
@@ -45,4 +47,67 @@ func Output(ctx context.Context, p Place, args ...string) ([]byte, error) {
 		return out.Bytes(), fmt.Errorf("%s on %s: %w", args[0], p, context.Cause(ctx))
 	}
 	return out.Bytes(), err
+}
+
+// What container engines print to standard error besides the cause of their failure.
+var (
+	escape   = regexp.MustCompile(`\x1b\[[0-9;?]*[A-Za-z]`)
+	progress = regexp.MustCompile(`^(?:elapsed: .*|(\S+):\s+(?:resolving|resolved|waiting|downloading|done|exists|unpacking|committing|stopped)\b.*\|.*\|.*)$`)
+	logLine  = regexp.MustCompile(`^time="?[^ "]*"? level=(\w+) msg=("(?:[^"\\]|\\.)*"|\S+)`)
+	ofPull   = regexp.MustCompile(`^failed to resolve reference "([^"]+)": (.*)$`)
+	passedOn = regexp.MustCompile(`^exec failed with exit code \d+$`)
+)
+
+// complaint returns the last lines of standard error that say why a command failed, at most n of
+// them. A container engine that cannot pull an image prints its progress and each of its attempts:
+// of that it keeps the image and the cause.
+func complaint(stderr string, n int) []string {
+	var kept []string
+	image := ""
+	for line := range strings.FieldsFuncSeq(escape.ReplaceAllString(stderr, ""), func(r rune) bool { return r == '\n' || r == '\r' }) {
+		line = strings.TrimSpace(line)
+		if m := progress.FindStringSubmatch(line); m != nil {
+			if strings.Contains(m[1], "/") { // others are of layers
+				image = m[1]
+			}
+			continue
+		}
+		if m := logLine.FindStringSubmatch(line); m != nil {
+			line = fromLog(m[1], m[2], image)
+		}
+		if line != "" {
+			kept = append(kept, line)
+		}
+	}
+	return kept[max(0, len(kept)-n):]
+}
+
+// fromLog returns the text of a line of the engine's log, empty if it is not an error. image is
+// the one that is being pulled; empty: none.
+func fromLog(level, quoted, image string) string {
+	text, err := strconv.Unquote(quoted)
+	if err != nil {
+		text = quoted
+	}
+	m := ofPull.FindStringSubmatch(text)
+	switch {
+	case level != "fatal" && level != "error" || passedOn.MatchString(text):
+		return ""
+	case m != nil:
+		return "pull image " + m[1] + ": " + m[2]
+	case image != "" && level == "fatal":
+		return "pull image " + image + ": " + text
+	}
+	return text
+}
+
+// LastLines returns the last n lines of s that are not blank, joined by " | ".
+func LastLines(s string, n int) string {
+	var lines []string
+	for line := range strings.Lines(s) {
+		if line = strings.TrimSpace(line); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines[max(0, len(lines)-n):], " | ")
 }

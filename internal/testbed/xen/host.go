@@ -6,14 +6,18 @@
 package xen
 
 import (
+	"bytes"
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"net/netip"
 	"path"
 	"strconv"
 	"strings"
+	"time"
 
+	"github.com/cavaliergopher/cpio"
 	"golang.org/x/crypto/ssh"
 
 	"unnest.io/unnest/internal/testbed/place"
@@ -111,3 +115,69 @@ func (h *Host) List(ctx context.Context) (own []Entry, err error) {
 
 // Own returns the name of a domain of the run by its name in Xen; ok is false for other domains.
 func (h *Host) Own(name string) (domain string, ok bool) { return strings.CutPrefix(name, h.name("")) }
+
+//go:embed scripts/init
+var initScript []byte
+
+// archive is what the domain's initrd has beyond the one that all share: its first process, and its
+// seed. The kernel unpacks both, one after the other.
+func (d *Domain) archive() ([]byte, error) {
+	seed, err := d.seed().Archive()
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	w := cpio.NewWriter(&b)
+	for _, f := range []struct {
+		name    string
+		mode    cpio.FileMode
+		content []byte
+	}{{"domain-init", 0o755, initScript}, {"seed.tar", 0o600, seed}} {
+		err = errors.Join(err, w.WriteHeader(&cpio.Header{Name: f.name, Mode: cpio.TypeReg | f.mode, Size: int64(len(f.content)), Links: 1}))
+		_, writeErr := w.Write(f.content)
+		err = errors.Join(err, writeErr)
+	}
+	if err = errors.Join(err, w.Close()); err != nil {
+		return nil, fmt.Errorf("write initrd of domain %s: %w", d.Name, err)
+	}
+	return b.Bytes(), nil
+}
+
+// Entry is a domain as xl lists it.
+type Entry struct {
+	Name   string
+	ID     int
+	Memory int64 // bytes
+	VCPUs  int
+	State  string        // xl's letters, such as r-----
+	Time   time.Duration // of its processors since it was created
+}
+
+// alive reports whether the domain is neither shutting down, crashed nor dying.
+func (e Entry) alive() bool { return !strings.ContainsAny(e.State, "scd") }
+
+// ParseList reads the output of `xl list`.
+func ParseList(printed string) (all []Entry, err error) {
+	lines := strings.Split(strings.TrimSpace(printed), "\n")
+	if !strings.HasPrefix(lines[0], "Name") {
+		return nil, fmt.Errorf("read xl list: want a table that begins with Name, got %q", lines[0])
+	}
+	for _, line := range lines[1:] {
+		fields := strings.Fields(line)
+		if len(fields) != 6 {
+			return nil, fmt.Errorf("read xl list: line %q: want name, ID, memory, VCPUs, state and time", line)
+		}
+		id, idErr := strconv.ParseUint(fields[1], 10, 16)
+		memory, memoryErr := strconv.ParseUint(fields[2], 10, 43) // in bytes it is a positive int64
+		vcpus, vcpusErr := strconv.ParseUint(fields[3], 10, 16)
+		seconds, timeErr := time.ParseDuration(fields[5] + "s")
+		if timeErr == nil && seconds < 0 {
+			timeErr = fmt.Errorf("time %s: want a time from 0", fields[5])
+		}
+		if err := errors.Join(idErr, memoryErr, vcpusErr, timeErr); err != nil {
+			return nil, fmt.Errorf("read xl list: line %q: %w", line, err)
+		}
+		all = append(all, Entry{fields[0], int(id), int64(memory) << 20, int(vcpus), fields[4], seconds})
+	}
+	return all, nil
+}

@@ -170,3 +170,87 @@ func (c *Client) dispatch(m message) error {
 	c.conn.Deliver(id, m)
 	return nil
 }
+
+// BlockDrive is a drive of the guest.
+type BlockDrive struct {
+	TrayOpen bool
+	Medium   string // name of the block node in the drive; "": empty
+}
+
+// BlockDrive returns the drive of the device with an ID. ok is false if there is none.
+func (c *Client) BlockDrive(ctx context.Context, id string) (d BlockDrive, ok bool, err error) {
+	var all []struct {
+		QDev     string `json:"qdev"`
+		TrayOpen bool   `json:"tray_open"`
+		Inserted struct {
+			Node string `json:"node-name"`
+		} `json:"inserted"`
+	}
+	if err := c.Execute(ctx, "query-block", nil, &all); err != nil {
+		return d, false, fmt.Errorf("list drives: %w", err)
+	}
+	for _, b := range all {
+		if b.QDev == id {
+			return BlockDrive{b.TrayOpen, b.Inserted.Node}, true, nil
+		}
+	}
+	return d, false, nil
+}
+
+// BlockNodes lists the names of the block nodes.
+func (c *Client) BlockNodes(ctx context.Context) ([]string, error) {
+	var found []struct {
+		Node string `json:"node-name"`
+	}
+	if err := c.Execute(ctx, "query-named-block-nodes", map[string]any{"flat": true}, &found); err != nil {
+		return nil, fmt.Errorf("list block nodes: %w", err)
+	}
+	var all []string
+	for _, f := range found {
+		all = append(all, f.Node)
+	}
+	return all, nil
+}
+
+// OpenTray opens the tray of a drive, also one that the guest has locked, and CloseTray
+// closes it.
+func (c *Client) OpenTray(ctx context.Context, id string) error {
+	return c.Execute(ctx, "blockdev-open-tray", map[string]any{"id": id, "force": true}, nil)
+}
+
+// CloseTray closes the tray of a drive.
+func (c *Client) CloseTray(ctx context.Context, id string) error {
+	return c.Execute(ctx, "blockdev-close-tray", map[string]any{"id": id}, nil)
+}
+
+// NetdevAdd creates a network backend. args are those of netdev_add, with "type"
+// and "id".
+func (c *Client) NetdevAdd(ctx context.Context, args map[string]any) error {
+	return c.Execute(ctx, "netdev_add", args, nil)
+}
+
+// NetdevDel deletes the network backend with the ID. If a NIC still uses it, the
+// NIC's link goes down; QEMU 10 closes the backend's files only with the NIC.
+func (c *Client) NetdevDel(ctx context.Context, id string) error {
+	return c.Execute(ctx, "netdev_del", map[string]any{"id": id}, nil)
+}
+
+// DeviceAdd plugs a device. args are those of device_add, with "driver" and "id",
+// and on a pcie-root-port "addr": "0": without it QEMU accepts a second device on
+// an occupied port, where no guest can see it.
+func (c *Client) DeviceAdd(ctx context.Context, args map[string]any) error {
+	return c.Execute(ctx, "device_add", args, nil)
+}
+
+// DeviceDel asks the guest to release the device with the ID, and does not wait
+// until it has. The event DEVICE_DELETED ends the unplug; it depends on the guest
+// and may never come. A repeated DeviceDel may fail: see IsUnplugPending and
+// IsNotFound.
+func (c *Client) DeviceDel(ctx context.Context, id string) error {
+	return c.Execute(ctx, "device_del", map[string]any{"id": id}, nil)
+}
+
+// SystemPowerdown asks the guest to shut down, as a power button does.
+func (c *Client) SystemPowerdown(ctx context.Context) error {
+	return c.Execute(ctx, "system_powerdown", nil, nil)
+}

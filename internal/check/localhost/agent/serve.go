@@ -1,11 +1,18 @@
 package agent
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"reflect"
+	"strconv"
 	"sync"
 )
 
@@ -165,4 +172,97 @@ func (o *open) closeAll() {
 	for c := range o.conns {
 		_ = c.Close()
 	}
+}
+
+// handler executes a request.
+type handler func(j *job, with json.RawMessage) (any, error)
+
+// handlers has a handler for each request, by the name on the wire; names has that name, by
+// the type of the request. init fills them, because handlers refer to them.
+var (
+	handlers = map[string]handler{}
+	names    = map[reflect.Type]string{}
+)
+
+func init() {
+	on("about", (*job).about)
+	on("serve", (*job).serve)
+	on("stop", (*job).stop)
+	on("resume", (*job).resume)
+	on("report", (*job).report)
+	on("connect", (*job).connect)
+	on("datagrams", (*job).datagrams)
+	on("pour", (*job).pour)
+	on("segments", (*job).segments)
+	on("hold", (*job).hold)
+	on("exchange", (*job).exchange)
+	on("await-end", (*job).awaitEnd)
+	on("abort", (*job).abort)
+	on("transfer", (*job).transfer)
+	on("bind", (*job).bind)
+	on("ping", (*job).ping)
+	on("traffic", (*job).traffic)
+	on("look", (*job).look)
+	on("run", (*job).run)
+	on("fetch", (*job).fetch)
+	on("call-grpc", (*job).callGRPC)
+}
+
+// on registers the handler of a request.
+func on[R Request[A], A any](name string, do func(*job, R) (A, error)) {
+	names[reflect.TypeFor[R]()] = name
+	handlers[name] = func(j *job, with json.RawMessage) (any, error) {
+		var r R
+		d := json.NewDecoder(bytes.NewReader(with))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&r); err != nil {
+			return nil, fmt.Errorf("read request %s: %w: the agent is of another version", name, err)
+		}
+		return do(j, r)
+	}
+}
+
+func serveHTTP(l net.Listener, h http.Handler) *service {
+	s := &http.Server{Handler: h}
+	return startService(func() error { return s.Serve(l) }, s.Close)
+}
+
+// pages serves a page of the requested size.
+func pages() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /bytes", func(w http.ResponseWriter, r *http.Request) {
+		size, err := strconv.ParseInt(r.URL.Query().Get("size"), 10, 64)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		_, _ = io.Copy(w, stream(uint64(size), size)) // the client notices missing bytes
+	})
+	return mux
+}
+
+// proxyTo returns a reverse proxy, as a sidecar is one.
+func proxyTo(address string) http.Handler {
+	return httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: address})
+}
+
+// fetch uses a new connection.
+func (j *job) fetch(o Fetch) (Page, error) {
+	ctx, cancel := context.WithTimeout(j.ctx, j.limit())
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, o.URL, nil)
+	if err != nil {
+		return Page{}, err
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Do(r)
+	if err != nil {
+		return Page{}, err
+	}
+	defer response.Body.Close()
+	s := newSum()
+	if _, err := io.Copy(s, response.Body); err != nil {
+		return Page{}, fmt.Errorf("read %s: %w", o.URL, err)
+	}
+	return Page{Status: response.StatusCode, Size: s.bytes, Sum: s.Sum64()}, nil
 }

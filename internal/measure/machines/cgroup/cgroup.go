@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"unnest.io/unnest/internal/testbed/place"
 )
 
@@ -179,4 +181,46 @@ func (g *Group) Time() (time.Duration, error) {
 func (g *Group) Within(p place.Place) place.Place {
 	const join = `while [ "$1" != -- ]; do echo $$ >"$1/cgroup.procs" || exit; shift; done; shift; exec "$@"`
 	return place.Within{Place: p, Enter: slices.Concat([]string{"sh", "-c", join, "join"}, g.joined, []string{"--"}), Name: p.String()}
+}
+
+// OfLab is the control group of the containers of the lab with an ID.
+func OfLab(lab string) string { return "unnest-" + lab }
+
+// groupPatience is how long processes may take to leave their control group after they
+// are killed.
+const groupPatience = 2 * time.Second
+
+// Remove removes a control group with its subgroups from all hierarchies: one in
+// version 2, several in version 1.
+func Remove(name string) error {
+	var err error
+	for _, pattern := range []string{"/sys/fs/cgroup/", "/sys/fs/cgroup/*/"} {
+		found, globErr := filepath.Glob(pattern + name)
+		err = errors.Join(err, globErr)
+		for _, group := range found {
+			err = errors.Join(err, removeGroup(group))
+		}
+	}
+	return err
+}
+
+func removeGroup(path string) error {
+	below, err := os.ReadDir(path)
+	for _, e := range below {
+		if e.IsDir() {
+			err = errors.Join(err, removeGroup(filepath.Join(path, e.Name())))
+		}
+	}
+	if err != nil {
+		return err
+	}
+	for end := time.Now().Add(groupPatience); ; time.Sleep(20 * time.Millisecond) {
+		err := unix.Rmdir(path)
+		if err == nil || errors.Is(err, unix.ENOENT) {
+			return nil
+		}
+		if !errors.Is(err, unix.EBUSY) || time.Now().After(end) {
+			return fmt.Errorf("remove control group %s: %w", path, err)
+		}
+	}
 }

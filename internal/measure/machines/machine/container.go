@@ -4,12 +4,16 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"regexp"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 
 	"unnest.io/unnest/internal/measure/experiment"
 	"unnest.io/unnest/internal/measure/machines/output"
+	"unnest.io/unnest/internal/measure/result"
 	"unnest.io/unnest/internal/measure/stack"
 	"unnest.io/unnest/internal/measure/workload"
 	"unnest.io/unnest/internal/testbed/fleet"
@@ -119,4 +123,80 @@ func PodAddress(ctx context.Context, m *Machine, name string) (string, error) {
 		return "", fmt.Errorf("find the address of container %s: %s inspect prints %q", name, m.Engine(), out)
 	}
 	return address, nil
+}
+
+// Describe describes the machine that p is in, and returns the ID of its
+// kernel's boot.
+func Describe(ctx context.Context, p place.Place, name string) (result.Machine, string, error) {
+	const script = `uname -r; uname -m; nproc; cat /proc/sys/kernel/random/boot_id; ` +
+		`sed -n 's/^MemTotal: *\([0-9]*\) kB/\1/p' /proc/meminfo; sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1; ` +
+		`for file in /proc/sys/kernel/randomize_va_space /sys/module/kvm/parameters/halt_poll_ns; do ` +
+		`sed "s/^/${file##*/} /" $file 2>/dev/null || true; done`
+	out, err := place.Output(ctx, p, "sh", "-c", script)
+	if err != nil {
+		return result.Machine{}, "", fmt.Errorf("describe %s: %w", name, err)
+	}
+	lines := strings.Split(string(out), "\n")
+	if len(lines) < 6 {
+		return result.Machine{}, "", fmt.Errorf("describe %s: got %q", name, out)
+	}
+	m := result.Machine{Name: name, Kernel: lines[0], Arch: lines[1], CPU: lines[5]}
+	var memory int64
+	if m.VCPUs, err = strconv.Atoi(lines[2]); err == nil {
+		memory, err = strconv.ParseInt(lines[4], 10, 64)
+	}
+	if err != nil {
+		return result.Machine{}, "", fmt.Errorf("describe %s: %w", name, err)
+	}
+	m.Memory = memory << 10
+	for _, line := range lines[6:] {
+		switch name, value, _ := strings.Cut(line, " "); name {
+		case "randomize_va_space":
+			m.RandomAddresses = value
+		case "halt_poll_ns":
+			m.HaltPoll = value
+		}
+	}
+	return m, lines[3], nil
+}
+
+// DescribeHost describes this host.
+func DescribeHost(ctx context.Context) (result.Machine, error) {
+	name, err := os.Hostname()
+	if err != nil {
+		name = runtime.GOOS
+	}
+	m, _, err := Describe(ctx, place.Local{}, name)
+	return m, err
+}
+
+// Enter returns the container called name as a place whose commands start at once.
+// The engine's exec command costs an emulated guest a second or more of CPU time, for
+// clients while they are measured.
+//
+// A command runs in the namespaces and control groups of the container. It differs in
+// two things from a command that the engine starts: it has no seccomp filter, and it
+// keeps all of root's capabilities. This holds for the servers and the clients of every
+// pod, so the cost of the filter is in no figure of a pod. Containers that are loaded
+// from outside are entered by the engine, with the filter.
+func Enter(ctx context.Context, m *Machine, name string) (place.Place, error) {
+	const find = `pid=$("$2" inspect --format '{{.State.Pid}}' "$1") && echo "$pid" && while IFS=: read -r _ hierarchy path; do
+	for root in "/sys/fs/cgroup/${hierarchy#name=}" /sys/fs/cgroup/unified; do
+		[ ! -e "$root$path/cgroup.procs" ] || { echo "$root$path"; break; }
+	done
+done <"/proc/$pid/cgroup"`
+	out, err := place.Output(ctx, m.Place, "sh", "-c", find, "find", name, m.Engine())
+	if err != nil {
+		return nil, fmt.Errorf("find container %s: %w", name, err)
+	}
+	found := strings.Fields(string(out)) // its process ID, then its control group in each hierarchy
+	if len(found) < 2 || found[0] == "0" {
+		err := fmt.Errorf("find container %s: its process and control groups are %q", name, out)
+		return nil, WithContainerEnd(ctx, place.Container{Place: m.Place, Engine: m.Engine(), Name: name}, err)
+	}
+	const join = `set -e; pid=$1; shift; while [ "$1" != -- ]; do echo $$ >"$1/cgroup.procs"; shift; done; exec nsenter --all --target "$pid" "$@"`
+	return place.Within{
+		Place: m.Place, Enter: slices.Concat([]string{"sh", "-c", join, "enter"}, found, []string{"--"}),
+		Name: fmt.Sprintf("container %s in %s", name, m.Place),
+	}, nil
 }
