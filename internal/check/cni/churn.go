@@ -19,9 +19,6 @@ import (
 // ChurnOptions configure Churn.
 type ChurnOptions struct {
 	Network
-	// CallBack is the address of a ServeCallBack server, which must be able to connect to
-	// every pod; "": none.
-	CallBack string
 	// Pods is the number of pods that exist at the same time; 0: 10.
 	Pods int
 	// Parallel is the number of pods that are added or deleted at the same time; 0: 8.
@@ -247,9 +244,6 @@ func (c *churn) verify(ctx context.Context, m *member, when string) {
 	}
 	if err == nil {
 		err = c.net.reach(ctx, m.pod, m.result)
-	}
-	if err == nil && c.o.CallBack != "" {
-		err = requestCallBack(ctx, m.path, c.o.CallBack)
 	}
 	switch {
 	case err == nil:

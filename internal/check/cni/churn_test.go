@@ -2,9 +2,7 @@ package cni_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -29,48 +27,15 @@ func runChurn(t *testing.T, o cni.ChurnOptions) cni.ChurnResult {
 	return seen
 }
 
-// TestChurn also has every pod called back from the bridge.
 func TestChurn(t *testing.T) {
 	privileged(t)
-	l, err := net.Listen("tcp", ":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	served := make(chan error)
-	go func() { served <- cni.ServeCallBack(ctx, l) }()
-	n := withMoreAddresses(testNetwork(t, "bridge"))
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	seen := runChurn(t, cni.ChurnOptions{Network: n, Pods: 24, Rounds: 1, CallBack: net.JoinHostPort(gateway(t, n), port)})
+	seen := runChurn(t, cni.ChurnOptions{Network: withMoreAddresses(testNetwork(t, "bridge")), Pods: 24, Rounds: 1})
 	if len(seen.Failures) > 0 || seen.Adds != 48 || seen.Dels != 48 || seen.Verified != 96 || seen.Version != "1.0.0" {
 		t.Errorf("failures: %v", seen.Failures)
 	}
 	if a := seen.Add; a.P50 <= 0 || a.P50 > a.P90 || a.P90 > a.P99 || a.P99 > a.Max || seen.Ready.Max < a.Max {
 		t.Errorf("latencies: %+v", seen)
 	}
-	stop()
-	if err := <-served; err != nil {
-		t.Error(err)
-	}
-}
-
-// gateway returns the first gateway of the network.
-func gateway(t *testing.T, n cni.Network) string {
-	t.Helper()
-	var list struct {
-		Plugins []struct {
-			IPAM struct {
-				Ranges [][]struct{ Gateway string }
-			}
-		}
-	}
-	if err := json.Unmarshal(n.List, &list); err != nil {
-		t.Fatal(err)
-	}
-	return list.Plugins[0].IPAM.Ranges[0][0].Gateway
 }
 
 func TestChurnRetries(t *testing.T) {

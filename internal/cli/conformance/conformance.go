@@ -10,7 +10,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -27,7 +26,6 @@ const usage = `Check CNI plugins against the specification, or under load.
 usage:
   unnest-conformance [flags] LIST          check the plugins of a network configuration list
   unnest-conformance churn [flags] LIST    add and delete many pods
-  unnest-conformance call-back ADDRESS     listen on ADDRESS for churn --call-back
 `
 
 // Main runs the command in args, without the name of the binary, and returns the exit
@@ -37,13 +35,8 @@ func Main(args []string, stdout, stderr io.Writer) int {
 }
 
 func dispatch(ctx context.Context, args []string, stdout io.Writer) error {
-	if len(args) > 0 {
-		switch args[0] {
-		case "churn":
-			return churn(ctx, args[1:], stdout)
-		case "call-back":
-			return callBack(ctx, args[1:])
-		}
+	if len(args) > 0 && args[0] == "churn" {
+		return churn(ctx, args[1:], stdout)
 	}
 	return checkPlugins(ctx, args, stdout)
 }
@@ -126,7 +119,6 @@ func churn(ctx context.Context, args []string, stdout io.Writer) error {
 	f.IntVar(&o.Parallel, "parallel", 8, "`number` of pods added or deleted at the same time")
 	f.IntVar(&o.Rounds, "rounds", 1, "`number` of times that each pod is replaced")
 	f.DurationVar(&o.Retry, "retry", 0, "`time` for which an ADD or DEL is retried (default 1m)")
-	f.StringVar(&o.CallBack, "call-back", "", "`ADDRESS:PORT` of a call-back server that must be able to connect to every pod")
 	if err := console.Parse(f.FlagSet, args, usage, stdout); err != nil {
 		return err
 	}
@@ -140,17 +132,6 @@ func churn(ctx context.Context, args []string, stdout io.Writer) error {
 		p.Line(result, "")
 	}
 	return p.End(err, len(result.Failures) > 0)
-}
-
-func callBack(ctx context.Context, args []string) error {
-	if len(args) != 1 {
-		return fmt.Errorf("%w: call-back: want one address to listen on, got %d arguments", console.ErrUsage, len(args))
-	}
-	l, err := net.Listen("tcp", args[0])
-	if err != nil {
-		return err
-	}
-	return cni.ServeCallBack(ctx, l)
 }
 
 // Line is an outcome as JSON.

@@ -51,7 +51,6 @@ func TestWrongUsage(t *testing.T) {
 		`peer "me": want ADDRESS`: {"--peer", "me", conflist},
 		"missing closing":         {"--run", "(", conflist},
 		"want one network configuration list, got 3": {"churn", "a", "b", "c"},
-		"want one address":                           {"call-back"},
 	} {
 		stdout, stderr, exit := run(args...)
 		if exit != 2 || stdout != "" || !strings.Contains(stderr, want) || strings.Count(stderr, "\n") != 1 {
