@@ -73,7 +73,6 @@ func write(to io.Writer, name, version string, programs []string) error {
 	return json.Write(sbom, to, json.Indent("  "))
 }
 
-// document is a document in the making.
 type document struct {
 	packages      []*spdx.Package
 	relationships []*spdx.Relationship

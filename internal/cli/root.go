@@ -135,7 +135,6 @@ func newHelpCmd(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// unknownCommand is the error for a name that group has no command for.
 func unknownCommand(group *cobra.Command, name string) error {
 	var names []string
 	for _, c := range group.Commands() {

@@ -46,7 +46,6 @@ func (t *trial) collect(valid ...*pod) {
 	check.Must(t.withoutResults().gc(t.ctx, all))
 }
 
-// fill adds n pods.
 func (t *trial) fill(n int) (pods []*pod, results []*types100.Result) {
 	for i := range n {
 		check.Within(fmt.Sprintf("pod %d of %d", i+1, n), func() {

@@ -62,7 +62,6 @@ func (n *network) with(results string) *network {
 // passes no prevResult.
 func (n *network) withoutResults() *network { return n.with("no-results") }
 
-// at returns the network at another version.
 func (n *network) at(version string) (*network, error) {
 	var raw map[string]json.RawMessage
 	if err := json.Unmarshal(n.list.Bytes, &raw); err != nil {

@@ -83,7 +83,6 @@ func (p *pod) inside(do func(*netlink.Handle) error) error {
 	return do(h)
 }
 
-// link returns a link of the pod.
 func (p *pod) link(name string) (l netlink.Link, err error) {
 	return l, p.inside(func(h *netlink.Handle) error {
 		l, err = linkIn(h, name)
@@ -116,7 +115,6 @@ func listed[T any](list func() ([]T, error)) ([]T, error) {
 	}
 }
 
-// namesOf returns the names of all links.
 func namesOf(h *netlink.Handle) (map[string]bool, error) {
 	links, err := listed(h.LinkList)
 	if err != nil {

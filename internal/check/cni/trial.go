@@ -46,7 +46,6 @@ func (t *trial) touch(p *pod, ifname string) {
 	}
 }
 
-// tryAdd adds a pod to the network and returns the error of ADD.
 func (t *trial) tryAdd(p *pod, ifname string) (*types100.Result, error) {
 	check.Must(context.Cause(t.ctx))
 	t.touch(p, ifname)
@@ -132,7 +131,6 @@ type call struct {
 	stdin   *string        // replaces the configuration
 }
 
-// run makes the call for eth0 of a pod.
 func (t *trial) run(p *pod, c call) answer {
 	params := t.parameters(c.command, attachment(p, eth0))
 	for name, value := range c.set {

@@ -40,7 +40,6 @@ func (t *trial) bind(f *fraction, network, address string) {
 	check.Must(t.tryBind(f, network, address))
 }
 
-// hasCode reports whether err is the error of an agent with a code.
 func hasCode(err error, code string) bool {
 	failed := (*agent.Error)(nil)
 	return errors.As(err, &failed) && failed.Code == code

@@ -36,7 +36,6 @@ var udpCases = []testCase{
 	{"buffer-cut-by-the-kernel-arrives-whole", false, both, udpSegments},
 }
 
-// repeat returns a size several times.
 func repeat(size, times int) []int { return slices.Repeat([]int{size}, times) }
 
 // udpUnconnected has a server on any address, which must answer from loopback.

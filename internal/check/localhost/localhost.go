@@ -79,7 +79,6 @@ var groups = []struct {
 	{"own", ownCases}, {"bind", bindCases}, {"programs", programCases},
 }
 
-// family is an address family.
 type family struct {
 	name, tcp, udp string
 	loopback, any  string // addresses

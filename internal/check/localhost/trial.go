@@ -51,7 +51,6 @@ type running struct {
 	stopped bool
 }
 
-// server is a running server.
 type server struct {
 	running
 	network string
@@ -74,7 +73,6 @@ func (t *trial) others(but *fraction) []*fraction {
 	return slices.DeleteFunc(slices.Clone(t.fractions), func(f *fraction) bool { return f == but })
 }
 
-// at returns an address with a port.
 func at(host string, port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
 
 // newAddress returns an address of a host with a new port, on which no server listens.
@@ -138,7 +136,6 @@ func (t *trial) tcpServer(f *fraction, kind agent.Kind) *server {
 	return t.serverOn(f, t.tcp, t.loopback, kind)
 }
 
-// tcpEcho starts a TCP echo server in fraction 1.
 func (t *trial) tcpEcho() *server { return t.tcpServer(t.fraction(1), agent.Echo) }
 
 // udpServer starts a UDP server on a new port of the family's loopback address.

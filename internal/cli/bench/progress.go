@@ -81,7 +81,6 @@ func (t *progress) Report(e experiment.Event) {
 	}
 }
 
-// note prints a line.
 func (t *progress) note(text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -154,7 +153,6 @@ func (t *progress) show(text string) {
 	_, _ = fmt.Fprintf(t.w, "\r\x1b[K%s", string(runes))
 }
 
-// line prints a permanent line.
 func (t *progress) line(text string) {
 	if t.status {
 		_, _ = io.WriteString(t.w, "\r\x1b[K")

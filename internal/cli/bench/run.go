@@ -65,7 +65,6 @@ func start(ctx context.Context, o Options) error {
 	return finish(o.Streams, path, "unnest bench", err)
 }
 
-// asked returns the experiment of the options.
 func asked(o Options) (*experiment.Spec, error) {
 	s, err := load(o.Experiment, suite.Profile(o.Profile), o.Suites...)
 	if err == nil && len(o.Cases) > 0 {

@@ -92,7 +92,6 @@ has not started. A guest identifies itself by a certificate, which
 	return cmd
 }
 
-// load reads the configuration.
 func (o Options) load() (quota.Config, error) {
 	p, err := configfile.Read(o.Config)
 	if err != nil {

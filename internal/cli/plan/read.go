@@ -125,7 +125,6 @@ func (c *command) guess(ctx context.Context) error {
 	return nil
 }
 
-// cluster reports whether the source is a random cluster.
 func (s source) cluster() bool {
 	return s.format == generated && strings.HasPrefix(s.paths[0], eksNodes)
 }
@@ -234,7 +233,6 @@ func (c *command) open(ctx context.Context, from source) (o opened, err error) {
 	return o, nil
 }
 
-// stream makes r what is read.
 func (o *opened) stream(r io.Reader) { o.paths, o.options.Stdin = []string{"-"}, r }
 
 // eksNodes begins the path of a generated cluster.

@@ -88,7 +88,6 @@ func (c *command) readUse(ctx context.Context, all iter.Seq[cluster.User], p *pr
 	return slices.Values(users), u.Samples(), nil
 }
 
-// sourcesOfUse returns the names of the sources.
 func (c *command) sourcesOfUse() (names []string) {
 	for _, from := range c.uses {
 		names = append(names, from.String())
@@ -124,7 +123,6 @@ type partlyError struct{ first string } // its first complaint
 
 func (e partlyError) Error() string { return e.first }
 
-// kubectl returns what kubectl prints.
 func kubectl(ctx context.Context, opts Options, args ...string) ([]byte, error) {
 	args = slices.Clone(args)
 	file, cluster, named := strings.Cut(opts.Kubeconfig, ",context=")

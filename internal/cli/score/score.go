@@ -91,7 +91,6 @@ func run(_ context.Context, opts Options) error {
 // columns are the required columns of a file.
 var columns = []string{"suite", "case", "order", "unit", "configuration", "value"}
 
-// load reads the file of opts and scores its suites.
 func load(opts Options) ([]score.Suite, error) {
 	name, input := opts.File, opts.Streams.In
 	if name == "-" {

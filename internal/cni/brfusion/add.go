@@ -21,7 +21,6 @@ import (
 	"unnest.io/unnest/internal/hostapi/hostdpb"
 )
 
-// addition is one ADD.
 type addition struct {
 	*attachment.Attachment
 	config netconf.BrFusion

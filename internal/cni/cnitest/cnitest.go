@@ -188,7 +188,6 @@ func (l *Lab) Links(n ns.NetNS) []string {
 	return names
 }
 
-// onLink calls f on a link of n.
 func onLink(n ns.NetNS, name string, f func(netlink.Link) error) error {
 	return n.Do(func(ns.NetNS) error {
 		link, err := netlink.LinkByName(name)

@@ -27,7 +27,6 @@ import (
 // errInSegment is wrapped when the pod's localhost is shared already.
 var errInSegment = errors.New("the pod is in a segment already; name only one segment for it, as it has one localhost")
 
-// addition is one ADD.
 type addition struct {
 	*attachment.Attachment
 	config netconf.Hostlo

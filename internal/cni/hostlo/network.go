@@ -24,7 +24,6 @@ import (
 	"unnest.io/unnest/internal/hostapi/segment"
 )
 
-// tunnelOf returns the tunnel of a pod.
 func tunnelOf(n *netconf.Network) (loopback.Tunnel, error) {
 	if n.Fraction < 0 || n.Fraction > segment.MaxFractions {
 		return loopback.Tunnel{}, plugin.Invalid(fmt.Errorf("network.fraction %d: want 1 to %d", n.Fraction, segment.MaxFractions))

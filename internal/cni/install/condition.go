@@ -24,7 +24,6 @@ type health struct {
 	err  error // why pods cannot get NICs; nil: they can
 }
 
-// condition is a condition of a node.
 type condition struct {
 	kind, status    string // status: True, False or Unknown
 	reason, message string

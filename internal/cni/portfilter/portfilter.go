@@ -26,7 +26,6 @@ func table() *nftables.Table {
 	return &nftables.Table{Name: tableName, Family: nftables.TableFamilyINet}
 }
 
-// chain returns a chain of the table with its name of the hook.
 func chain(hook *nftables.ChainHook, name string) *nftables.Chain {
 	return &nftables.Chain{
 		Name: name, Table: table(), Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: nftables.ChainPriorityFilter,

@@ -109,7 +109,6 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// chain is a chain with its rules.
 type chain struct {
 	*nftables.Chain
 	rules [][]expr.Any

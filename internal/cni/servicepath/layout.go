@@ -48,7 +48,6 @@ func (o Owner) alias() string {
 	return aliasPrefix + o.Network + "/" + o.Container + "/" + o.Interface
 }
 
-// ownerOf parses an alias.
 func ownerOf(alias string) (o Owner, ok bool) {
 	rest, ok := strings.CutPrefix(alias, aliasPrefix)
 	parts := strings.Split(rest, "/")

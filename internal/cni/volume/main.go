@@ -61,7 +61,6 @@ const (
 	detachMemory = "detach memory"
 )
 
-// call is one call of the binary.
 type call struct {
 	verb, pod, name, key string
 	path                 string // of the directory or the file

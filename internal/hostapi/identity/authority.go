@@ -176,7 +176,6 @@ func (a *Authority) issueServer(ip net.IP) (Credentials, error) {
 	return a.sign(t)
 }
 
-// sign makes credentials with a new key.
 func (a *Authority) sign(t *x509.Certificate) (Credentials, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -77,7 +77,6 @@ func GuestName(peer tls.ConnectionState) (string, error) {
 	return nameOf(peer.PeerCertificates[0])
 }
 
-// nameOf returns the guest that a certificate names.
 func nameOf(c *x509.Certificate) (string, error) {
 	uris := c.URIs
 	if len(uris) != 1 {

@@ -116,7 +116,6 @@ func Of(run result.Run, samples []result.Sample) Advice {
 // maxNeeds limits the number of further blocks that is worth computing.
 const maxNeeds = 1000
 
-// judge judges the choices as one family.
 func judge(choices []Choice) ([]Choice, stats.Family) {
 	var ps []float64
 	for _, c := range choices {

@@ -91,7 +91,6 @@ func (s study) scopes() (all [][]result.Case) {
 	return all
 }
 
-// primary returns the primary metric of a case.
 func primary(c result.Case) result.Metric {
 	i := slices.IndexFunc(c.Metrics, func(m result.Metric) bool { return m.Name == c.Primary })
 	if i < 0 {

@@ -107,7 +107,6 @@ func PartLoad(cases []result.Case) (highest int) {
 
 const hostType = "host"
 
-// typeOf is the type of a domain with a name.
 func typeOf(domain string) string { return strings.TrimRight(domain, "0123456789") }
 
 // table has the samples of a run by load.

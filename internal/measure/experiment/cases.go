@@ -118,7 +118,6 @@ func (f *file) addSuite(g group) {
 	}
 }
 
-// addProbe adds the case of a probe.
 func (f *file) addProbe(g group) {
 	if !f.forbid(g, "a probe has no such key: leave it out",
 		"workload", "protocol", "sizes", "intensities", "duration", "warmup", "options", "only", "except") || !f.Require(g.path, "name") {
@@ -164,7 +163,6 @@ func (f *file) addWorkload(g group) {
 	f.addSizes(g, w)
 }
 
-// addSizes adds a case for each size of the group.
 func (f *file) addSizes(g group, w workload.Workload) {
 	if g.sizes == nil {
 		f.addSize(g.path, g, w, 0)

@@ -112,7 +112,6 @@ const (
 	stepPause = 500 * time.Millisecond
 )
 
-// ofDomains makes c a case of configurations with domains.
 func (c *Case) ofDomains() {
 	c.Intensity, c.Primary, c.Metrics = c.Params.Intensity, collocation.Aggregate, collocation.Metrics()
 	if c.Intensity == 0 {

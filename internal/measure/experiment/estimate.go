@@ -57,7 +57,6 @@ type observed struct {
 	seen  int
 }
 
-// observe adds the duration of an execution.
 func (e *estimator) observe(x Execution, took time.Duration) {
 	if e.groups == nil {
 		e.groups = map[string]observed{}

@@ -93,7 +93,6 @@ func parseProduce(args []string, stderr io.Writer) (j produceJob, err error) {
 	return j, nil
 }
 
-// broker is a connection to the broker.
 type broker struct {
 	client *kgo.Client
 	topic  string

@@ -33,7 +33,6 @@ func items(size int) (all []item) {
 	return all
 }
 
-// memcachedClient is one connection to memcached.
 type memcachedClient struct {
 	items []item
 	i, of int // connections

@@ -25,7 +25,6 @@ const (
 
 const peerKind = "message"
 
-// peerClient is one connection to a peer.
 type peerClient struct {
 	job     Job
 	mode    string

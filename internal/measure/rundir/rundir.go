@@ -89,7 +89,6 @@ func Open(path string) (*Dir, error) {
 	})
 }
 
-// compressed reports whether path has a compressed journal.
 func compressed(path string) bool {
 	_, err := os.Stat(filepath.Join(path, CompressedFile))
 	return err == nil

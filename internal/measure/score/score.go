@@ -98,7 +98,6 @@ type Cell struct {
 	StdErr float64
 }
 
-// add adds a repetition.
 func (c Cell) add(row Row) Cell {
 	n := float64(c.N)
 	squares := c.StdErr * c.StdErr * n * (n - 1) // of the distances from the mean, summed

@@ -134,7 +134,6 @@ type Configuration struct {
 	Domains []Domain
 }
 
-// option is one option in its notation.
 type option struct{ key, value string }
 
 // options lists the options that are set, in the order of the notation.

@@ -42,7 +42,6 @@ func tCritical(alpha, df float64) float64 {
 	}
 }
 
-// tDensity returns the density of the t distribution.
 func tDensity(t, df float64) float64 {
 	df = min(df, maxDF)
 	above, _ := math.Lgamma((df + 1) / 2)
@@ -74,7 +73,6 @@ func power(ncp, alpha, df float64) float64 {
 	return simpson(rejects, max(0, 1-spread), 1+spread)
 }
 
-// simpson integrates f from low to high.
 func simpson(f func(float64) float64, low, high float64) float64 {
 	const panels = 300 // even
 	step := (high - low) / panels

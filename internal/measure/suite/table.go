@@ -81,7 +81,6 @@ func casesOf(suite, table string) (cases []Case) {
 	return cases
 }
 
-// of returns the case of a suite under a name.
 func (e entry) of(suite, name string) Case {
 	threads := func(r Resources) int { return r.VCPUs }
 	if suite == "cpu" {

@@ -97,7 +97,6 @@ func (p *relaxation) dive(fillings *[]filling, threshold float64) (bought []fill
 	return nil, false
 }
 
-// lift returns a filling of some demands as one of all.
 func lift(f filling, index []int, demands int) filling {
 	all := filling{f.offer, make([]int64, demands)}
 	for k, i := range index {

@@ -18,7 +18,6 @@ type column struct {
 	entries []entry
 }
 
-// entry is a coefficient.
 type entry struct {
 	row   int
 	value float64

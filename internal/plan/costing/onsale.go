@@ -64,7 +64,6 @@ func unitPrices(p catalogue.Prices) []string {
 	return []string{fmt.Sprintf("%s $/h for a vCPU and %s $/h for a GiB", exact(p.VCPU), exact(p.GiB))}
 }
 
-// exact returns a price with all its decimals.
 func exact(price int64) string {
 	text, err := summary.Dollars(price).MarshalJSON()
 	if err != nil {

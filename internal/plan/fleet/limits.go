@@ -63,7 +63,6 @@ func (p *pool) mostToday(limit int32) (most int64) {
 	return most
 }
 
-// hasAll reports whether the nodes are all of the pool.
 func (p *pool) hasAll(nodes map[string]bool) bool {
 	has := 0
 	for _, n := range p.nodes {

@@ -190,7 +190,6 @@ func (d *Dump) match(b *bond, kinds []*kind) {
 	b.alone = b.alone && slices.Contains(b.among, b.pod.kind)
 }
 
-// label returns the value of a label of a node.
 func (d *Dump) label(node, key string) (value string, has bool) {
 	if n := d.nodes[node]; n != nil {
 		value, has = n.Labels[key]

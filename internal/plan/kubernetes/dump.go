@@ -265,7 +265,6 @@ type podName struct{ namespace, name string }
 
 func (n podName) String() string { return n.namespace + "/" + n.name }
 
-// daemon is a DaemonSet.
 type daemon struct {
 	request cluster.Resources // the largest of its pods
 	nodes   map[string]bool

@@ -22,7 +22,6 @@ type spread struct {
 	eligible  func(*corev1.Node) bool
 }
 
-// spread adds a constraint of a pod.
 func (d *Dump) spread(p *pod, o *corev1.Pod, c *corev1.TopologySpreadConstraint) {
 	switch {
 	case c.WhenUnsatisfiable == corev1.ScheduleAnyway:

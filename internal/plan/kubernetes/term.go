@@ -17,7 +17,6 @@ type term struct {
 	by         labels.Selector // of namespaces
 }
 
-// term returns the term of a pod with its number.
 func (d *Dump) term(o *corev1.Pod, asked *corev1.PodAffinityTerm) (*term, error) {
 	t, err := newTerm(o, asked)
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 	"sigs.k8s.io/json"
 )
 
-// claim is the name of a PersistentVolumeClaim.
 type claim struct{ namespace, name string }
 
 // volume is what matters of a PersistentVolume.
@@ -45,7 +44,6 @@ func sharesVolume(p *corev1.Pod) bool {
 	return false
 }
 
-// claims returns the claims of a pod.
 func claims(p *corev1.Pod) (all []claim) {
 	for _, v := range p.Spec.Volumes {
 		switch {

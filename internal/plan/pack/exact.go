@@ -34,7 +34,6 @@ func (p *packing) packExactly(items []int32, budget *int) []load {
 	return loads
 }
 
-// chosen returns the items of a set.
 func chosen(items []int32, set int) (some []int32) {
 	for ; set > 0; set &= set - 1 {
 		some = append(some, items[bits.TrailingZeros(uint(set))])

@@ -27,7 +27,6 @@ type itemSet struct {
 	ruled bool // some pods have rules
 }
 
-// newItems makes items of the pods of a user.
 func newItems(u cluster.User, groups Groups) *itemSet {
 	s := &itemSet{user: u}
 	var sequence []int32
@@ -83,7 +82,6 @@ func (s *itemSet) addPod(pod int, group []int, sequence []int32) {
 	s.items[from].req = s.items[from].req.Add(p.Overhead)
 }
 
-// podItems returns the items of a pod.
 func (s *itemSet) podItems(pod int32) []int32 { return numbers(s.first[pod], s.first[pod+1]) }
 
 // all returns all items.
@@ -97,13 +95,11 @@ func numbers(from, to int32) []int32 {
 	return list
 }
 
-// alone reports whether the item is all of its pod.
 func (s *itemSet) alone(u int32) bool {
 	pod := s.items[u].pod
 	return s.first[pod+1]-s.first[pod] == 1
 }
 
-// parts returns the parts of an item in a plan.
 func (s *itemSet) parts(u int32) []cluster.Part {
 	item := s.items[u]
 	var parts []cluster.Part
@@ -117,7 +113,6 @@ func (s *itemSet) parts(u int32) []cluster.Part {
 	return parts
 }
 
-// request returns the sum of the requests.
 func (s *itemSet) request(items []int32) cluster.Resources {
 	var sum cluster.Resources
 	for _, u := range items {

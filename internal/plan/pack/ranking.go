@@ -73,7 +73,6 @@ func (r *ranking) set(b int, score float64, free cluster.Resources, slots int32)
 	r.root = r.insert(r.root, n)
 }
 
-// remove removes the bin if it is in the ranking.
 func (r *ranking) remove(b int) {
 	n := int32(b + 1)
 	if int(n) >= len(r.nodes) || r.nodes[n].priority == 0 {

@@ -73,7 +73,6 @@ type table struct {
 // ref is the index of a cell; -1: none.
 type ref int
 
-// userColumn is the column with the user, or one user for all rows.
 type userColumn struct {
 	ref
 	is      string

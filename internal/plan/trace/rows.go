@@ -57,7 +57,6 @@ func (c *Columns) each(ctx context.Context, paths []string, o *Options, rep *Rep
 	})
 }
 
-// files returns the files of the tables and of the owners.
 func (c *Columns) files(ctx context.Context, paths []string, o *Options, newParse func() parse[record]) (files, owners []string, err error) {
 	var names []string
 	for _, t := range c.tables {
@@ -136,7 +135,6 @@ func (c *Columns) findOwners(ctx context.Context, files []string, o *Options, l 
 	return users, c.fillOwners(ctx, files, users, o)
 }
 
-// fillOwners fills in the users that the map has without one.
 func (c *Columns) fillOwners(ctx context.Context, files []string, users map[ident]string, o *Options) error {
 	if c.owners == nil || len(users) == 0 {
 		return nil

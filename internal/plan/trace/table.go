@@ -18,7 +18,6 @@ type ident struct {
 	text unique.Handle[string] // the zero value: n
 }
 
-// textIdent returns a name that is a text.
 func textIdent(text []byte) ident { return ident{text: unique.Make(string(text))} }
 
 // String returns the name. Low numbers share their memory.
@@ -189,7 +188,6 @@ func (p *parser) user(cells [][]byte, t *table) string {
 	return p.seen.of(cells[t.user.ref])
 }
 
-// names reads the names of an event.
 func (p *parser) names(cells [][]byte, r *record) (err error) {
 	t := r.of
 	r.user = p.user(cells, t)
@@ -279,7 +277,6 @@ func (i ident) compare(other ident) int {
 // events returns the known events, for messages.
 func (t *table) events() string { return strings.Join(slices.Sorted(maps.Keys(t.changes)), ", ") }
 
-// podName returns the name of the pod of a task, and of its container.
 func (t *table) podName(task taskID, inside *taskID) (pod, container string) {
 	if inside != nil {
 		return inside.join([]int{0, 1}[:len(t.inside)]), task.join([]int{0, 1}[:len(t.task)])

@@ -139,7 +139,6 @@ func Read(ctx context.Context, format string, paths []string, o Options) ([]clus
 	return users, rep, nil
 }
 
-// columns returns the columns of a format.
 func (o Options) columns(format string) (*Columns, error) {
 	switch c := builtinColumns(format); {
 	case format == kubectlFormat:

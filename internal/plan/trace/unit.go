@@ -39,7 +39,6 @@ var (
 	}
 )
 
-// quantityColumn is a column with requests.
 type quantityColumn struct {
 	ref
 	column string

@@ -109,7 +109,6 @@ func rowOf(c Claim, o ours, family stats.Family) Row {
 	return r
 }
 
-// observed are values of blocks.
 func observed(values []float64) (all []stats.Observation) {
 	for i, v := range values {
 		all = append(all, stats.Observation{Block: i, Value: v})
@@ -151,7 +150,6 @@ func emulated(rows []Row) bool {
 	return slices.ContainsFunc(rows, func(r Row) bool { return r.Accelerator == "tcg" })
 }
 
-// group is the section of one paper.
 func group(paper, title string, rows []Row) document.Group {
 	rows = slices.DeleteFunc(slices.Clone(rows), func(r Row) bool { return r.Paper != paper })
 	t := document.Table{ID: paper + "-claims", Title: title, Rows: make([][]document.Cell, len(rows))}
@@ -225,7 +223,6 @@ func chart(paper, title string, rows []Row) document.Chart {
 	return c
 }
 
-// records are the rows of the CSV.
 func records(rows []Row) [][]string {
 	all := [][]string{{"schema_version", "id", "paper", "section", "claim", "printed", "published", "ours", "low", "high", "confidence", "n", "answer", "value", "order", "why", "run", "run_id", "case", "metric", "configuration", "baseline", "accelerator", "date", "command"}}
 	for _, r := range rows {

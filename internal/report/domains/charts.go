@@ -47,7 +47,6 @@ func (b *section) caseSizes() (sizes []int) {
 	return sizes
 }
 
-// alone reports whether a configuration has one domain.
 func (b *section) alone(configuration string) bool {
 	names := map[string]bool{}
 	for _, s := range b.samples {

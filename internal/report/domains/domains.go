@@ -60,7 +60,6 @@ func loadLabel(l collocation.Load) string {
 	return fmt.Sprintf("%s at %d %%", naming.Size(l.Size), l.Intensity)
 }
 
-// ratioOf is a ratio with its interval.
 func ratioOf(e stats.Effect) (document.Number, document.Interval) {
 	return document.Number(e.Ratio()), estimate.ConfidenceInterval(e.Interval(stats.DefaultConfidence))
 }

@@ -85,12 +85,10 @@ func metricsOf(c result.Case, samples []result.Sample) []result.Metric {
 	return metrics
 }
 
-// measures reports whether samples have a metric of a case.
 func measures(samples []result.Sample, name, metric string) bool {
 	return slices.ContainsFunc(samples, func(s result.Sample) bool { return s.Case == name && s.Metric == metric })
 }
 
-// observations sorts samples into cells.
 func observations(samples []result.Sample) map[cellKey][]stats.Observation {
 	cells := map[cellKey][]stats.Observation{}
 	for _, s := range samples {

@@ -117,7 +117,6 @@ func judge(all []judged, claim Claim, separate bool) []Family {
 // maxNeeds limits the number of blocks that is worth computing, unless a run can have more.
 const maxNeeds = 1000
 
-// judge judges c, a comparison of e.
 func (c *Comparison) judge(f stats.Family, e Estimate, claim Claim) {
 	if c.N == 0 {
 		return

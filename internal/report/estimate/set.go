@@ -114,7 +114,6 @@ func (s *Set) mirror(c result.Case, m result.Metric) {
 	}
 }
 
-// compare compares one metric of a case in a configuration with a baseline.
 func (s *Set) compare(c result.Case, configuration, baseline string, m result.Metric) Comparison {
 	for _, side := range []string{configuration, baseline} {
 		if part := s.selected(c, side, m.Name); part != "" {
@@ -124,7 +123,6 @@ func (s *Set) compare(c result.Case, configuration, baseline string, m result.Me
 	return compare(s.Observations(c, configuration, m.Name), s.Observations(c, baseline, m.Name), baseline, s.Run.Interleaved)
 }
 
-// at returns the estimate of one cell.
 func (s *Set) at(c result.Case, configuration string, m result.Metric) *Estimate {
 	return s.computed[keyOf(c, configuration, m.Name)]
 }

@@ -90,7 +90,6 @@ func Sections(set *estimate.Set, printed []papers.SysbenchRow, id string, cases 
 	return groups
 }
 
-// caseGroup is the section on one case.
 func (b *section) caseGroup(l leveledCase, nestings []nesting) document.Group {
 	g := document.Group{ID: l.id, Title: naming.Case(l.of) + ": levels of virtualization"}
 	for m, family := range l.cells {
@@ -183,7 +182,6 @@ func (l *leveledCase) sized() bool {
 	return slices.ContainsFunc(l.rows, func(r levelRow) bool { return r.vcpus > 0 })
 }
 
-// values copies estimates.
 func values(estimates []*estimate.Estimate) []estimate.Estimate {
 	var all []estimate.Estimate
 	for _, e := range estimates {

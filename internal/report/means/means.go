@@ -65,7 +65,6 @@ func Build(a, b stats.Moments) (document.Document, error) {
 	}.document(), nil
 }
 
-// document words c.
 func (c Comparison) document() document.Document {
 	means := document.Table{ID: "means", Title: "The two means", Columns: document.NumericColumns("side", "mean", "standard error", "of the mean", "n")}
 	for _, side := range []struct {

@@ -42,7 +42,6 @@ type explanation struct {
 	catalogue cluster.Catalogue
 }
 
-// vms lists the VMs of a plan.
 func (e explanation) vms(id, title string, p cluster.Plan) document.Table {
 	t := document.Table{ID: id, Title: title, Columns: []document.Column{{Name: "VM", Header: true}, {Name: "model"}, {Name: "$/h", Numeric: true}, {Name: "used"}, {Name: "pods"}}}
 	for _, vm := range p.VMs {

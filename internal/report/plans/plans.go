@@ -31,7 +31,6 @@ var schemes = map[string]struct {
 	"moved":      {2, "shared, and containers move so that VMs become empty"},
 }
 
-// schemeCell names a scheme.
 func schemeCell(name string) document.Cell { return document.Cell{Text: name, Series: name} }
 
 // schemeSeries are the colours of the named schemes.

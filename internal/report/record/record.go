@@ -74,7 +74,6 @@ var csvColumns = []string{
 	"level", "vcpus", "change", "per_vcpu", "change_per_vcpu", "welch_t", "welch_df", "welch_p", "source", "notes",
 }
 
-// csvRow is a row by column.
 type csvRow map[string]string
 
 func (r csvRow) fields() []string {
@@ -120,7 +119,6 @@ func (data Data) records() [][]string {
 	return rows
 }
 
-// cellRow is a row about the cell of e.
 func cellRow(kind string, e estimate.Estimate) csvRow {
 	r := csvRow{"kind": kind, "run": e.Run, "suite": e.Suite, "case": e.Case, "group": e.Group, "tool": e.Tool,
 		"configuration": e.Configuration, "stack": e.Stack, "accelerator": e.Accelerator, "metric": e.Metric,

@@ -82,7 +82,6 @@ var paperUsage = map[string][]string{
 	"guest CPU":             {"vm_usr", "vm_guest"},
 }
 
-// usageRatios returns our ratios of a CPU usage for p.
 func usageRatios(p papers.Ratio, families map[string][]estimate.Estimate) (all []ourRatio) {
 	parts, rates := paperUsage[p.Metric], families["response_rate"]
 	if rates == nil {

@@ -39,7 +39,6 @@ type suitesData struct {
 	Suites map[string]suiteJSON `json:"suites"` // by name
 }
 
-// suitesJSON are suites by name.
 func suitesJSON(suites []score.Suite) suitesData {
 	byName := map[string]suiteJSON{}
 	for _, s := range suites {

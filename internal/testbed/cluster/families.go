@@ -182,7 +182,6 @@ func moreAddresses(families []family, node netip.Addr) (more []netip.Addr) {
 	return more
 }
 
-// nodeVariables are the variables of the scripts of a node.
 func nodeVariables(families []family, node netip.Addr, proxyMode string) string {
 	addresses := all(families, func(f family) netip.Addr { return f.node(node) })
 	text := fmt.Sprintf("address=%s proxy_mode=%s", strings.Join(addresses, ","), proxyMode)

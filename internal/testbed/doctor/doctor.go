@@ -56,7 +56,6 @@ func Unmet(checks []Check) (names []string) {
 	return names
 }
 
-// require marks checks as required.
 func require(checks ...Check) []Check {
 	for i := range checks {
 		checks[i].Required = true

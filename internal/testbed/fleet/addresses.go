@@ -70,7 +70,6 @@ func (a addresses) nestedNIC() record.BootNIC {
 	return record.BootNIC{TAP: a.nestedTAP, MAC: a.nestedMAC, Addresses: []netip.Addr{netip.MustParseAddr(a.nestedIP)}}
 }
 
-// addressesOf returns the addresses of the guest with an index.
 func addressesOf(index int) addresses {
 	return addresses{
 		managementIP:  fmt.Sprintf("10.200.0.%d", index+1),

@@ -90,7 +90,6 @@ func (w *bootWait) share(s sight) float64 {
 	return float64(s.cpu-w.change.cpu) / float64(s.at.Sub(w.change.at))
 }
 
-// sight looks at the guest.
 func (g *Guest) sight() sight {
 	s := sight{at: time.Now(), cpu: -1}
 	if info, err := os.Stat(g.path(consoleFile)); err == nil {

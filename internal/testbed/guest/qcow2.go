@@ -64,7 +64,6 @@ func overlayDisk(backing string, size int64) ([]byte, error) {
 	return disk, nil
 }
 
-// writeOverlayDisk writes the file path.
 func writeOverlayDisk(path, backing string) error {
 	f, err := os.Open(backing)
 	if err != nil {

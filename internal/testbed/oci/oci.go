@@ -37,7 +37,6 @@ func (b blob) digest() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// descriptor refers to the blob.
 func (b blob) descriptor() map[string]any {
 	return map[string]any{"mediaType": b.kind, "digest": "sha256:" + b.digest(), "size": len(b.content)}
 }

@@ -262,7 +262,6 @@ func put(ctx context.Context, p Place, file string, mode fs.FileMode, content io
 // of the `nerdctl exec` that started it. A shell that leads the command's process group
 // therefore writes its process ID to a file, by which the group can be killed.
 
-// pidFile returns a new path.
 func pidFile() string { return "/tmp/.unnest-" + rand.Text() }
 
 // withPIDFile returns a command line that runs args, with env added, in a shell whose

@@ -231,7 +231,6 @@ func (s *server) answerAll() {
 	}
 }
 
-// answer answers one message.
 func (s *server) answer(buffer []byte) error {
 	var from peer
 	n, err := receive(s.fd, buffer, &from)
@@ -263,7 +262,6 @@ func (s *server) collect(into times) {
 	s.received = times{}
 }
 
-// index returns the index of a link.
 func index(name string) (int, error) {
 	link, err := net.InterfaceByName(name)
 	if err != nil {

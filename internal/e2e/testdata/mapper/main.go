@@ -49,7 +49,6 @@ func main() {
 	}
 }
 
-// mapFile maps a whole file.
 func mapFile(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {

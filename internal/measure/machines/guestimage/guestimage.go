@@ -151,7 +151,6 @@ func (i *Images) Build(ctx context.Context, step, note func(string)) (err error)
 	return nil
 }
 
-// buildFor makes the images of a configuration.
 func (i *Images) buildFor(ctx context.Context, c stack.Configuration) (err error) {
 	_, contained := c.Stack.Engine()
 	switch {

@@ -69,7 +69,6 @@ func (b *Study) Start(ctx context.Context, c stack.Configuration) error {
 	return err
 }
 
-// guestOptions are the options of the guests of a configuration.
 func (b *Study) guestOptions(c stack.Configuration) (fleet.Options, error) {
 	size, err := b.Spec.Resources(c)
 	o := fleet.Options{Image: b.Images.Of(c), Accel: b.Options.Accel, VCPUs: size.VCPUs, Memory: size.Memory, Slots: machines.Slots}

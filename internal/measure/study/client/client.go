@@ -138,7 +138,6 @@ func newGenerator() *generator {
 	return g
 }
 
-// run runs the generator and returns what it prints.
 func (g *generator) run(ctx context.Context, p place.Place, command []string) ([]byte, error) {
 	if g.err != nil {
 		return nil, g.err

@@ -209,7 +209,6 @@ type loadStep struct {
 	busy      float64
 }
 
-// domainLoad is the load of one domain.
 type domainLoad struct {
 	*guestDomain
 	size   int

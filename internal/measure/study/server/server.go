@@ -123,7 +123,6 @@ func (s *Service) Explain(c experiment.Case, err error) error {
 	return s.Machines.Explain(err)
 }
 
-// serverOf returns the server that a case needs.
 func (s *Service) serverOf(c experiment.Case) *Server {
 	key := Key(c)
 	i := slices.IndexFunc(s.Servers, func(one *Server) bool { return one.Key == key })

@@ -96,7 +96,6 @@ func newName() string { return "start-" + strings.ToLower(rand.Text()[:12]) }
 // removeLimit is the time limit of the removal of a container.
 const removeLimit = 30 * time.Second
 
-// removeContainer removes a container, if it exists.
 func removeContainer(ctx context.Context, c place.Container) error {
 	ctx, cancel := context.WithTimeout(ctx, removeLimit)
 	defer cancel()
@@ -114,7 +113,6 @@ func removeContainer(ctx context.Context, c place.Container) error {
 //go:embed plugin.sh
 var pluginAlone string
 
-// runPlugin runs the plugin of a network alone.
 func runPlugin(ctx context.Context, in place.Place, n stack.Network) ([]workload.Value, error) {
 	plugin := "brfusion"
 	if n == stack.NAT {

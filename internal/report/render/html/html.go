@@ -76,7 +76,6 @@ func Print(w io.Writer, doc document.Document) error {
 	return nil
 }
 
-// slotOf returns the colour of a series.
 func slotOf(all []document.Series, name string) int {
 	i := slices.IndexFunc(all, func(s document.Series) bool { return s.Name == name })
 	if i < 0 {
@@ -108,7 +107,6 @@ func slim(c document.Chart) bool {
 	return len(c.Categories) > 0 && len(c.Categories)*len(c.Series) <= 6
 }
 
-// tone is the class of a badge.
 func tone(badge string) string {
 	word, _, _ := strings.Cut(badge, " ")
 	switch word {

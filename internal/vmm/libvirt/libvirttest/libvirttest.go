@@ -103,7 +103,6 @@ func (d *Daemon) await(ended <-chan struct{}) error {
 	}
 }
 
-// tail returns the last lines of a text.
 func tail(text string, lines int) string {
 	all := strings.Split(strings.TrimRight(text, "\n"), "\n")
 	return strings.Join(all[max(0, len(all)-lines):], "\n")

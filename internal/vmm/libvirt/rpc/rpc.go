@@ -52,7 +52,6 @@ type header struct {
 	program, version, procedure, kind, serial, status uint32
 }
 
-// message returns the message with a body.
 func (h header) message(body []byte) []byte {
 	m := binary.BigEndian.AppendUint32(nil, uint32(4+headerSize+len(body)))
 	for _, word := range []uint32{h.program, h.version, h.procedure, h.kind, h.serial, h.status} {
