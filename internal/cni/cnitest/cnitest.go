@@ -10,15 +10,18 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 
@@ -238,5 +241,45 @@ func (l *Lab) WantClean() {
 	l.Must(err)
 	if len(kept) > 0 {
 		l.t.Errorf("runtimes are kept of %v", kept)
+	}
+}
+
+// Serve serves a fake host daemon of an authority at an address of this host, until it is
+// stopped or the test ends.
+func Serve(t testing.TB, a *identity.Authority, d hostdpb.HostDaemonServer) (server netip.AddrPort, stop func()) {
+	t.Helper()
+	config, err := a.ServerConfig(net.IPv4(127, 0, 0, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return netip.MustParseAddrPort(listener.Addr().String()), serve(t, listener, config, d)
+}
+
+func serve(t testing.TB, listener net.Listener, config *tls.Config, d hostdpb.HostDaemonServer) (stop func()) {
+	s := grpc.NewServer(grpc.Creds(credentials.NewTLS(config)))
+	hostdpb.RegisterHostDaemonServer(s, d)
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = s.Serve(listener) })
+	stop = func() {
+		s.Stop()
+		wg.Wait()
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// Save writes the credentials of a guest, which an authority has issued, to a directory.
+func Save(t testing.TB, dir string, a *identity.Authority, c identity.Credentials) {
+	t.Helper()
+	for name, content := range map[string][]byte{
+		identity.CAFile: a.CertificatePEM(), identity.CertificateFile: c.CertificatePEM, identity.KeyFile: c.KeyPEM,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
