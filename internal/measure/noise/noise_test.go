@@ -14,36 +14,12 @@ import (
 
 const ms = time.Millisecond
 
-func TestParseProcess(t *testing.T) {
-	const rest = " 4711 4711 0 -1 4194560 100 0 0 0 10 20 30 40 20 0 1 0 12345 0 0\n"
-	got, err := ParseProcess("4711 (a (b) c) S 42" + rest)
-	want := Process{PID: 4711, Parent: 42, Started: 12345, Name: "a (b) c", Spent: 300 * ms, Reaped: 700 * ms}
-	if err != nil || got != want {
-		t.Errorf("got %+v, %v, want %+v", got, err, want)
-	}
-	if got, err := ParseProcess("4711 (a) Z 1" + rest); err != nil || !got.Ended {
-		t.Errorf("a zombie: got %+v, %v, want that it has ended", got, err)
-	}
-	for _, bad := range []string{"", "12 name S 42" + rest, "x (a) S 42" + rest, "1 (a) S", "1 (a) S x" + rest, "1 (a) S 42 1 1 0 -1 0 0 0 0 0 1 1 1 x 20 0 1 0 12345 0 0"} {
-		if got, err := ParseProcess(bad); err == nil {
-			t.Errorf("%q: got %+v, want an error", bad, got)
-		}
-	}
-}
-
 func TestParseStat(t *testing.T) {
 	if n, err := ParseSwitches([]byte("cpu 1 2 3 4\nctxt 34404754\nbtime 1\n")); err != nil || n != 34404754 {
 		t.Errorf("got %d, %v", n, err)
 	}
 	if _, err := ParseSwitches([]byte("cpu 1 2 3 4\n")); err == nil {
 		t.Error("no ctxt: no error")
-	}
-	d, err := ParseStalled([]byte("some avg10=0.00 avg60=0.00 avg300=0.00 total=1500\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n"))
-	if err != nil || d != 1500*time.Microsecond {
-		t.Errorf("got %v, %v", d, err)
-	}
-	if _, err := ParseStalled([]byte("full total=7\n")); err == nil {
-		t.Error("no line some: no error")
 	}
 }
 

@@ -4,10 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
-
-	"unnest.io/unnest/internal/measure/cputime"
 )
 
 // Process is what /proc/PID/stat says of a process.
@@ -37,36 +34,6 @@ type identity struct {
 }
 
 func (p Process) id() identity { return identity{p.PID, p.Started} }
-
-// ParseProcess parses /proc/PID/stat (proc_pid_stat(5)).
-func ParseProcess(stat string) (Process, error) {
-	open, end := strings.IndexByte(stat, '('), strings.LastIndexByte(stat, ')') // a name may hold both
-	if open < 0 || end < open {
-		return Process{}, fmt.Errorf("parse stat of a process: %q has no name in parentheses", stat)
-	}
-	const first, state, parent, utime, stime, cutime, cstime, started = 3, 3, 4, 14, 15, 16, 17, 22
-	fields := strings.Fields(stat[end+1:]) // from the third on
-	if len(fields) <= started-first {
-		return Process{}, fmt.Errorf("parse stat of a process: %d fields, want at least %d", len(fields)+first-1, started)
-	}
-	numbers := map[int]uint64{}
-	for _, i := range []int{parent, utime, stime, cutime, cstime, started} {
-		n, err := strconv.ParseUint(fields[i-first], 10, 63)
-		if err != nil {
-			return Process{}, fmt.Errorf("parse stat of a process: field %d: %w", i, err)
-		}
-		numbers[i] = n
-	}
-	pid, err := strconv.Atoi(strings.TrimSpace(stat[:open]))
-	if err != nil {
-		return Process{}, fmt.Errorf("parse stat of a process: PID: %w", err)
-	}
-	ticks := func(a, b int) time.Duration { return time.Duration(numbers[a]+numbers[b]) * cputime.Tick }
-	return Process{
-		PID: pid, Parent: int(numbers[parent]), Started: numbers[started], Ended: fields[state-first] == "Z", Name: stat[open+1 : end],
-		Spent: ticks(utime, stime), Reaped: ticks(cutime, cstime),
-	}, nil
-}
 
 // descendants returns the processes that are root or descend from it.
 func descendants(all []Process, root int) map[identity]bool {
@@ -144,21 +111,4 @@ func ParseSwitches(stat []byte) (uint64, error) {
 		}
 	}
 	return 0, fmt.Errorf("/proc/stat: no line that starts with ctxt")
-}
-
-// ParseStalled returns the total of the line some of /proc/pressure/cpu.
-func ParseStalled(pressure []byte) (time.Duration, error) {
-	for line := range bytes.Lines(pressure) {
-		fields := strings.Fields(string(line))
-		if len(fields) == 0 || fields[0] != "some" {
-			continue
-		}
-		for _, f := range fields {
-			if total, found := strings.CutPrefix(f, "total="); found {
-				us, err := strconv.ParseInt(total, 10, 64)
-				return time.Duration(us) * time.Microsecond, err
-			}
-		}
-	}
-	return 0, fmt.Errorf("/proc/pressure/cpu: no total of the line some")
 }

@@ -3,9 +3,9 @@ package guest
 import (
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 // limits say how long a guest may take to become ready.
@@ -95,25 +95,19 @@ func (g *Guest) sight() sight {
 	if info, err := os.Stat(g.path(consoleFile)); err == nil {
 		s.output = info.Size()
 	}
-	if g.PID != 0 {
-		if content, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", g.PID)); err == nil {
-			s.cpu = processorTime(string(content))
-		}
+	if cpu, err := processorTime(g.PID); err == nil {
+		s.cpu = cpu
 	}
 	return s
 }
 
-// processorTime reads the time in user and kernel mode from /proc/PID/stat (proc_pid_stat(5), fields
-// 14 and 15); negative: there is none. Linux counts 100 ticks per second for user space.
-func processorTime(stat string) time.Duration {
-	fields := strings.Fields(stat[strings.LastIndex(stat, ")")+1:]) // the process's name before it may have any characters
-	if len(fields) < 13 {
-		return -1
+// processorTime returns the time of a process in user and kernel mode. Linux counts 100 ticks per second
+// for user space.
+func processorTime(pid int) (time.Duration, error) {
+	process, err := procfs.NewProc(pid)
+	if err != nil {
+		return 0, err
 	}
-	user, err1 := strconv.ParseInt(fields[11], 10, 64)
-	system, err2 := strconv.ParseInt(fields[12], 10, 64)
-	if err1 != nil || err2 != nil {
-		return -1
-	}
-	return time.Duration(user+system) * time.Second / 100
+	stat, err := process.Stat()
+	return time.Duration(stat.UTime+stat.STime) * time.Second / 100, err
 }

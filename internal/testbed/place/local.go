@@ -10,11 +10,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
+	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
@@ -116,16 +116,11 @@ func groupLives(group int) bool {
 	if errors.Is(unix.Kill(-group, 0), unix.ESRCH) {
 		return false
 	}
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, path := range stats {
-		stat, _ := os.ReadFile(path)
-		name := bytes.LastIndexByte(stat, ')')          // its end; it may hold parentheses
-		fields := strings.Fields(string(stat[name+1:])) // state, parent, group
-		if len(fields) > 2 && fields[2] == strconv.Itoa(group) && fields[0] != "Z" && fields[0] != "X" {
-			return true
-		}
-	}
-	return false
+	all, _ := procfs.AllProcs()
+	return slices.ContainsFunc(all, func(p procfs.Proc) bool {
+		stat, err := p.Stat()
+		return err == nil && stat.PGRP == group && stat.State != "Z" && stat.State != "X"
+	})
 }
 
 // InNetNS runs f on a thread of its own in the network namespace at path. A process that

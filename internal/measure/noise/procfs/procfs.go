@@ -2,12 +2,17 @@
 package procfs
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
 
 	"unnest.io/unnest/internal/measure/cputime"
 	"unnest.io/unnest/internal/measure/noise"
@@ -32,9 +37,7 @@ func Read() (noise.Snapshot, error) {
 	if s.Switches, err = noise.ParseSwitches(stat); err != nil {
 		return s, fmt.Errorf("look at the machine: %w", err)
 	}
-	if pressure, err := os.ReadFile("/proc/pressure/cpu"); err == nil { // not in every kernel
-		s.Stalled, _ = noise.ParseStalled(pressure)
-	}
+	s.Stalled = stalled()
 	s.MHz = frequency()
 	namespace, err := os.Readlink("/proc/self/ns/pid")
 	s.Blind = err == nil && namespace != initialNamespace
@@ -42,25 +45,36 @@ func Read() (noise.Snapshot, error) {
 	return s, err
 }
 
-func processes() ([]noise.Process, error) {
-	entries, err := os.ReadDir("/proc")
+// stalled returns the time in which a task waited for a processor; 0 on kernels that do not tell it.
+func stalled() time.Duration {
+	proc, err := procfs.NewDefaultFS()
+	if err != nil {
+		return 0
+	}
+	pressure, err := proc.PSIStatsForResource("cpu")
+	if err != nil || pressure.Some == nil {
+		return 0
+	}
+	return time.Duration(pressure.Some.Total) * time.Microsecond
+}
+
+func processes() (all []noise.Process, err error) {
+	found, err := procfs.AllProcs()
 	if err != nil {
 		return nil, fmt.Errorf("look at the processes: %w", err)
 	}
-	var all []noise.Process
-	for _, e := range entries {
-		if _, err := strconv.Atoi(e.Name()); err != nil {
-			continue
-		}
-		stat, err := os.ReadFile(filepath.Join("/proc", e.Name(), "stat"))
-		if err != nil {
+	for _, p := range found {
+		stat, err := p.Stat()
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
 			continue // it has ended
 		}
-		p, err := noise.ParseProcess(string(stat))
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("look at process %d: %w", p.PID, err)
 		}
-		all = append(all, p)
+		all = append(all, noise.Process{
+			PID: stat.PID, Parent: stat.PPID, Started: stat.Starttime, Ended: stat.State == "Z", Name: stat.Comm,
+			Spent: time.Duration(stat.UTime+stat.STime) * cputime.Tick, Reaped: time.Duration(stat.CUTime+stat.CSTime) * cputime.Tick,
+		})
 	}
 	return all, nil
 }

@@ -7,11 +7,11 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/prometheus/procfs"
 
 	"unnest.io/unnest/internal/measure/experiment"
 	"unnest.io/unnest/internal/measure/machines"
@@ -172,33 +172,19 @@ func bootValues(t guest.BootTimes) []workload.Value {
 func memoryOf(pids []int) ([]workload.Value, error) {
 	var rss, pss float64
 	for _, pid := range pids {
-		content, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+		process, err := procfs.NewProc(pid)
 		if err != nil {
 			return nil, fmt.Errorf("read the memory of a guest: %w", err)
 		}
-		r, p, err := parseMemory(string(content))
+		m, err := process.ProcSMapsRollup()
+		if err == nil && m.Pss == 0 {
+			err = errors.New("the process has ended")
+		}
 		if err != nil {
 			return nil, fmt.Errorf("read the memory of a guest: %w", err)
 		}
-		rss, pss = rss+r, pss+p
+		rss, pss = rss+float64(m.Rss), pss+float64(m.Pss)
 	}
-	n := float64(len(pids))
+	n := float64(len(pids)) * (1 << 20) // in MiB
 	return []workload.Value{{Metric: "memory_rss", Value: rss / n}, {Metric: "memory_pss", Value: pss / n}}, nil
-}
-
-// parseMemory returns RSS and PSS in MiB from the content of a file smaps_rollup.
-func parseMemory(rollup string) (rss, pss float64, err error) {
-	of := map[string]float64{}
-	for line := range strings.Lines(rollup) {
-		key, rest, _ := strings.Cut(line, ":")
-		if kib, ok := strings.CutSuffix(strings.TrimSpace(rest), " kB"); ok {
-			if of[key], err = strconv.ParseFloat(kib, 64); err != nil {
-				return 0, 0, err
-			}
-		}
-	}
-	if of["Rss"] == 0 || of["Pss"] == 0 {
-		return 0, 0, fmt.Errorf("no RSS and PSS in %q", rollup)
-	}
-	return of["Rss"] / 1024, of["Pss"] / 1024, nil
 }
