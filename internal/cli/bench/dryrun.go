@@ -72,7 +72,7 @@ func learn(dir, accel string) (h history, err error) {
 		if err == nil && (run.Accelerator != accel || len(samples) == 0) {
 			continue
 		}
-		s, errPlanned := planned(path, run)
+		s, errPlanned := checked(experiment.FromRun(path, run))
 		if err != nil || errPlanned != nil {
 			h.unreadable++
 			continue

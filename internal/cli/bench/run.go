@@ -112,7 +112,7 @@ func resume(ctx context.Context, o Options) error {
 	if dropped := dir.Dropped(); dropped != "" {
 		fmt.Fprintln(o.Streams.Err, dropped)
 	}
-	spec, err := planned(o.Resume, dir.Run())
+	spec, err := checked(experiment.FromRun(o.Resume, dir.Run()))
 	// A complete run can have unsupported executions, which are tried again.
 	// With --noisy, it may lack blocks that a noisy machine kept it from.
 	if err == nil && (dir.Run().State != result.Complete || len(dir.Run().Failures) > 0 || o.Noisy && spec.Until > 0) {

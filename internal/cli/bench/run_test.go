@@ -278,19 +278,19 @@ func TestResumeRefuses(t *testing.T) {
 		{"experiment that cannot be read", func(t *testing.T, path string) {
 			createRun(t, path, "name: [\n", result.Interrupted, 2)
 		}, []string{"experiment file:", "samples are kept"}},
-		{"study that has changed", func(t *testing.T, path string) {
+		{"no experiment file", func(t *testing.T, path string) {
 			spec, err := load("boot", "")
 			if err != nil {
 				t.Fatal(err)
 			}
 			run := spec.NewRun("r1", 1, time.Unix(1000, 0))
-			run.File, run.Configurations = "", run.Configurations[1:] // of a version without a file of the study
+			run.File = ""
 			dir, err := rundir.Create(path, run)
 			if err != nil {
 				t.Fatal(err)
 			}
 			dir.Close()
-		}, []string{"study boot has changed", "start a new run"}},
+		}, []string{"experiment file:1: the file is empty"}},
 		{"being written", func(t *testing.T, path string) {
 			createRun(t, path, small, result.Interrupted, 2)
 			dir, err := rundir.Open(path)

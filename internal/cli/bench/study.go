@@ -1,9 +1,7 @@
 package bench
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -17,7 +15,6 @@ import (
 	"unnest.io/unnest/internal/cli/usage"
 	"unnest.io/unnest/internal/measure/bench"
 	"unnest.io/unnest/internal/measure/experiment"
-	"unnest.io/unnest/internal/measure/result"
 	"unnest.io/unnest/internal/measure/suite"
 )
 
@@ -77,31 +74,6 @@ func checked(spec *experiment.Spec, err error) (*experiment.Spec, error) {
 		return nil, err
 	}
 	return spec, nil
-}
-
-// planned returns the experiment of the run in dir, to resume it.
-func planned(dir string, run result.Run) (*experiment.Spec, error) {
-	if run.File != "" {
-		return checked(experiment.FromRun(dir, run))
-	}
-	// Earlier versions had no files of the studies boot and startup.
-	spec, err := load(run.Experiment, "")
-	if err != nil {
-		return nil, fmt.Errorf("resume %s: %w", dir, err)
-	}
-	spec.Text, spec.Repetitions = "", run.Repetitions
-	again := spec.NewRun(run.ID, run.Seed, run.Started)
-	if !equal(again.Configurations, run.Configurations) || !equal(again.Cases, run.Cases) {
-		return nil, fmt.Errorf("resume %s: study %s has changed since: start a new run", dir, run.Experiment)
-	}
-	return spec, nil
-}
-
-// equal reports whether two values are equal in JSON.
-func equal(a, b any) bool {
-	x, errX := json.Marshal(a)
-	y, errY := json.Marshal(b)
-	return errX == nil && errY == nil && bytes.Equal(x, y)
 }
 
 // drawSeed returns a random seed other than 0.

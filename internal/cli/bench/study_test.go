@@ -5,11 +5,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"unnest.io/unnest/experiments"
 	"unnest.io/unnest/internal/measure/bench"
-	"unnest.io/unnest/internal/measure/rundir"
 )
 
 const small = `name: small
@@ -92,37 +90,6 @@ func TestLoadErrors(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// A run that an earlier version made of a study without a file can be resumed, as long
-// as the study is the same.
-func TestPlannedWithoutFile(t *testing.T) {
-	for _, name := range []string{"boot", "startup"} {
-		s, err := load(name, "")
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.Text, s.Repetitions = "", 7
-		path := filepath.Join(t.TempDir(), "run")
-		dir, err := rundir.Create(path, s.NewRun("r1", 5, time.Unix(1000, 0)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		dir.Close()
-		if dir, err = rundir.Open(path); err != nil {
-			t.Fatal(err)
-		}
-		run := dir.Run()
-		dir.Close()
-		again, err := planned(path, run)
-		if err != nil || again.Name != name || again.Repetitions != 7 || again.Text != "" {
-			t.Errorf("%s: got %+v, %v", name, again, err)
-		}
-		run.Cases[0].Title = "another"
-		if _, err := planned(path, run); err == nil || !strings.Contains(err.Error(), "has changed since") {
-			t.Errorf("%s with another case: got %v", name, err)
-		}
 	}
 }
 

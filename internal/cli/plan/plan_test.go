@@ -240,7 +240,6 @@ func TestInputErrors(t *testing.T) {
 		{[]string{"--trace", "generated:1", "--links", "wrong"}, "name a CSV file, all or annotations"},
 		{[]string{"--trace", "generated:1", "--catalogue", "wrong"}, "want one of azure-dpsv5, "},
 		{[]string{"--trace", "generated:1", "--catalogue", offer(t, "models: [wrong]")}, "want one of large, xlarge, 2xlarge, 4xlarge, 12xlarge, 24xlarge"},
-		{[]string{"bench"}, "unnest plan bench is a Go benchmark now: run make bench-plan"},
 		{[]string{"--trace", "parquet:users"}, "Parquet files are not read: write a CSV file with DuckDB, as docs/plan.md shows"},
 		{[]string{"--trace", "google2011", "--json"}, "want FORMAT:PATH, such as csv:pods.csv"},
 		{[]string{"--trace", "generated:1", "-o", "a.json", "-o", "b.html", "--json"}, "the extension of each file chooses its format: omit them"},
