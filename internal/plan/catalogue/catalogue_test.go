@@ -154,7 +154,7 @@ func TestColumns(t *testing.T) {
 }
 
 func TestParseCatalogue(t *testing.T) {
-	got, err := Parse("f", []byte("# mine\nmodel,vcpu,memory,price,pods\na,0.5,1.5 GiB,$0.01,\nb, 2 ,512MiB,1,8\n"))
+	got, err := Prices{}.Parse("f", []byte("# mine\nmodel,vcpu,memory,price,pods\na,0.5,1.5 GiB,$0.01,\nb, 2 ,512MiB,1,8\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func TestParseCatalogue(t *testing.T) {
 		{header + "a,1,1 GiB,1,0\n", `f line 2: pods "0" of a`},
 		{header + "a,1,1 GiB,1,\na,1,1 GiB,1,\n", "f line 3: model a appears twice"},
 	} {
-		if _, err := Parse("f", []byte(tt.text)); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if _, err := (Prices{}).Parse("f", []byte(tt.text)); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%q: error %v, want one with %q", tt.text, err, tt.want)
 		}
 	}
@@ -190,7 +190,7 @@ func TestParseCatalogue(t *testing.T) {
 func FuzzParseCatalogue(f *testing.F) {
 	f.Add([]byte("model,vcpu,memory,price,pods\na,0.5,1.5 GiB,$0.01,\nb, 2 ,512MiB,1,8\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c, err := Parse("f", data)
+		c, err := Prices{}.Parse("f", data)
 		if err == nil && len(c) == 0 {
 			t.Error("no model and no error")
 		}

@@ -37,9 +37,6 @@ type table struct {
 	at     map[string]int // index of each column
 }
 
-// Parse reads a catalogue at its prices on demand: see Prices.Parse.
-func Parse(file string, data []byte) (cluster.Catalogue, error) { return Prices{}.Parse(file, data) }
-
 // Parse reads a catalogue from CSV with the columns model, vcpu, memory (such as 8 GiB), price
 // (dollars for an hour) and pods (the maximum; empty: no limit), in this order. Further columns
 // may be arch (amd64 or arm64; empty: amd64), gpus, offered (the memory that VMs really have;
