@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
@@ -26,6 +27,9 @@ import (
 
 // errInSegment is wrapped when the pod's localhost is shared already.
 var errInSegment = errors.New("the pod is in a segment already; name only one segment for it, as it has one localhost")
+
+// membersInterval is how often ADD asks a daemon that does not answer for the members.
+const membersInterval = 200 * time.Millisecond
 
 type addition struct {
 	*attachment.Attachment
@@ -154,14 +158,23 @@ func (a *addition) connect(context.Context) error {
 func (a *addition) disconnect(context.Context) error { return leave(a.Pod, a.name) }
 
 // members waits until the pod knows the current members of the segment: it has missed
-// the announcements between the daemon's answer and the connection of lo. A daemon
-// that does not answer now announces them later.
+// the announcements between the daemon's answer and the connection of lo. The daemon tells
+// the other fractions of this one at the same time, so ADD waits also for a daemon that
+// restarts.
 func (a *addition) members(ctx context.Context) error {
-	err := awaitMembers(ctx, a.Daemon, a.config, a.CmdArgs, a.Pod, a.endpoint.fraction)
-	if hostclient.Unanswered(err) {
-		return nil
+	restarting, cancel := context.WithTimeout(ctx, a.config.Wait)
+	defer cancel()
+	for {
+		err := awaitMembers(ctx, a.Daemon, a.config, a.CmdArgs, a.Pod, a.endpoint.fraction)
+		if !hostclient.Unanswered(err) {
+			return err
+		}
+		select {
+		case <-restarting.Done():
+			return types.NewError(types.ErrTryAgainLater, "the other fractions do not know of this one: "+err.Error(), "")
+		case <-time.After(membersInterval):
+		}
 	}
-	return err
 }
 
 func (a *addition) print(context.Context) error { return printResult(a.config, a.Pod, a.Netns, a.name) }

@@ -3,6 +3,7 @@ package hostlo_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"slices"
 	"strings"
@@ -14,6 +15,8 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"unnest.io/unnest/internal/cni/loopback"
 	"unnest.io/unnest/internal/hostapi/hostdpb"
@@ -114,6 +117,36 @@ func TestAnnouncementWhileJoining(t *testing.T) {
 	l.Add(config)
 	if known, err := loopback.Membership(l.Pod); err != nil || known.Members != segment.Of(1, 2) {
 		t.Errorf("the pod knows the members %s, %v; want 1,2", known.Members, err)
+	}
+}
+
+// The daemon tells the others of a fraction when ADD asks for the members. So an ADD during a
+// restart of the daemon ends after the restart, or fails: the others never learn too late.
+func TestAddWhileDaemonRestarts(t *testing.T) {
+	l := newLab(t)
+	l.Add(l.config(), l.inWeb()...)
+	asked, restarts := 0, 3
+	l.daemon.change(func() {
+		l.daemon.terse = true
+		l.daemon.onCheck = func() error {
+			if asked++; asked <= restarts {
+				return status.Error(codes.Unavailable, "restarting")
+			}
+			return nil
+		}
+	})
+	l.Add(l.config())
+	if known, err := loopback.Membership(l.web); err != nil || known.Members != segment.Of(1, 2) || asked != restarts+1 {
+		t.Errorf("the other fraction knows the members %s, %v after %d requests; want 1,2 after %d", known.Members, err, asked, restarts+1)
+	}
+	l.Succeeds("DEL", l.config())
+	l.daemon.change(func() { asked, restarts = 0, math.MaxInt })
+	if a := l.Run("ADD", l.config(with("wait", "1s"))); a.Code() != 11 || !strings.Contains(a.Message(), "the other fractions do not know of this one") {
+		t.Errorf("ADD while the daemon does not answer: got %s", a.Stdout)
+	}
+	l.wantAlone(l.Pod)
+	if left := l.daemon.all(); !slices.Equal(left, []string{"c2 eth0"}) {
+		t.Errorf("the daemon has the endpoints %v, want that of c2 alone", left)
 	}
 }
 

@@ -42,6 +42,7 @@ type fakeDaemon struct {
 	delay     time.Duration                           // until the NIC appears
 	onJoin    func(*hostdpb.JoinSegmentRequest) error // replaces the NIC, when set
 	onAnswer  func(*hostdpb.Endpoint)                 // changes an answer
+	onCheck   func() error
 	onLeave   error
 	onStatus  error
 	limited   string
@@ -325,6 +326,11 @@ func (d *fakeDaemon) leave(key string) error {
 func (d *fakeDaemon) Check(_ context.Context, r *hostdpb.CheckRequest) (*hostdpb.CheckResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.onCheck != nil {
+		if err := d.onCheck(); err != nil {
+			return nil, err
+		}
+	}
 	e := d.endpoints[r.GetContainerId()+" "+r.GetInterface()]
 	switch {
 	case e == nil || !r.GetEndpoint():
