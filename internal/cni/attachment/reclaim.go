@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sync/semaphore"
@@ -23,8 +24,9 @@ import (
 // namespace for them. If the NIC is there while Reclaimer holds the lock, the pod has ended or the ADD was killed.
 type Reclaimer struct {
 	Log *slog.Logger
-	// Clean removes what an ADD of a NIC has left in the guest, outside of the pod.
-	Clean func(network, container, iface string) error
+	// Clean removes what an ADD of a NIC has left in the guest, outside of the pod. The configuration is empty if no IPAM plugin
+	// of the guest has leased an address.
+	Clean func(ctx context.Context, network string, args *skel.CmdArgs) error
 
 	running sync.WaitGroup
 	again   chan struct{} // an attachment may have to be compared again
@@ -137,7 +139,7 @@ func (r *Reclaimer) try(ctx context.Context, k Kind, container, iface string) (g
 		return false, err
 	}
 	if k.name == NIC.name {
-		if err := r.Clean(m.Network, container, iface); err != nil {
+		if err := r.Clean(ctx, m.Network, m.args()); err != nil {
 			return false, fmt.Errorf("clean the guest: %w", err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 
 	"unnest.io/unnest/internal/cni/netconf"
@@ -34,6 +35,15 @@ type made struct {
 	MAC         string         `json:"mac,omitempty"`   // of the NIC when it was plugged, or of the VLAN
 	VLAN        int            `json:"vlan,omitempty"`  // 0: a NIC of its own
 	Trunk       string         `json:"trunk,omitempty"` // MAC of the VLAN's NIC
+
+	// Of an address that an IPAM plugin leases.
+	Config json.RawMessage `json:"config,omitempty"` // the network configuration of the ADD
+	Path   string          `json:"path,omitempty"`   // CNI_PATH
+}
+
+// args are the arguments of a DEL of the attachment, as far as the file has them.
+func (m made) args() *skel.CmdArgs {
+	return &skel.CmdArgs{ContainerID: m.Container, IfName: m.Interface, StdinData: m.Config, Path: m.Path}
 }
 
 // runtimeName is the program that has called this one, such as "containerd"; "" if that is not known.
@@ -63,6 +73,12 @@ func (k Kind) remember(m made) error {
 // that carries it.
 func (a *Attachment) Given(mac string, vlan int, trunk string) error {
 	a.made.Asked, a.made.MAC, a.made.VLAN, a.made.Trunk = false, mac, vlan, trunk
+	return a.kind.remember(a.made)
+}
+
+// Leasing records how to release the address that an IPAM plugin is about to lease.
+func (a *Attachment) Leasing() error {
+	a.made.Config, a.made.Path = a.StdinData, a.Path
 	return a.kind.remember(a.made)
 }
 

@@ -42,7 +42,7 @@ func add(ctx context.Context, args *skel.CmdArgs) error {
 		return err
 	}
 	if c.IPAM.Delegated() {
-		if _, err := findIPAM(c.IPAM); err != nil {
+		if _, err := findIPAM(c.IPAM, args); err != nil {
 			return err
 		}
 	}
@@ -80,6 +80,9 @@ func (a *addition) early() bool {
 }
 
 func (a *addition) lease(ctx context.Context) (err error) {
+	if err := a.Leasing(); err != nil {
+		return err
+	}
 	a.result, err = lease(ctx, a.config, a.CmdArgs)
 	return err
 }

@@ -29,7 +29,6 @@ import (
 	"os"
 	"slices"
 
-	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/plugins/pkg/ns"
@@ -79,7 +78,7 @@ func status(ctx context.Context, args *skel.CmdArgs) error {
 	if err := supports(c, s); err != nil {
 		return err
 	}
-	return delegate(ctx, c.IPAM, args, "get status of", invoke.DelegateStatus)
+	return delegate(ctx, c.IPAM, args, "STATUS", "get status of")
 }
 
 // supports reports keys of the configuration that a daemon with an older protocol
@@ -113,17 +112,22 @@ func del(ctx context.Context, args *skel.CmdArgs) error {
 	return attachment.NIC.Delete(ctx, c, args, clean, func(pod ns.NetNS) error { return moveOut(c, args, pod) })
 }
 
-// Clean removes what an ADD has left in the guest for a pod that ended without a DEL. It cannot give back what an IPAM plugin of the
-// guest has leased: only a DEL says which.
-func Clean(network, container, iface string) error {
-	return servicepath.Del(servicepath.Owner{Network: network, Container: container, Interface: iface}, nil)
+// Clean removes what an ADD has left in the guest for a pod that ended without a DEL: services, and
+// what the IPAM plugin that the arguments name has leased.
+func Clean(ctx context.Context, network string, args *skel.CmdArgs) error {
+	c := netconf.ReadRelease(args.StdinData)
+	err := servicepath.Del(servicepath.Owner{Network: network, Container: args.ContainerID, Interface: args.IfName}, nil)
+	if len(args.StdinData) > 0 && c.IPAM.Delegated() {
+		err = errors.Join(err, releaseInstalled(ctx, c, args))
+	}
+	return err
 }
 
 // releaseInstalled is release for an IPAM plugin that is installed. That one is not is no error of
 // the DEL: no repetition could succeed, and the runtime would keep the pod.
 func releaseInstalled(ctx context.Context, c netconf.Release, args *skel.CmdArgs) error {
 	if c.IPAM.Delegated() {
-		if _, err := findIPAM(c.IPAM); err != nil {
+		if _, err := findIPAM(c.IPAM, args); err != nil {
 			fmt.Fprintf(os.Stderr, "the address of %s %s may stay leased: %v\n", args.ContainerID, args.IfName, err)
 			return nil
 		}

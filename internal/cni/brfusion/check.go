@@ -7,7 +7,6 @@ import (
 	"net"
 	"slices"
 
-	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/skel"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
@@ -61,7 +60,7 @@ func check(ctx context.Context, args *skel.CmdArgs) error {
 	if err := attachment.Check(c.Base, args, inPod, onHost); err != nil {
 		return err
 	}
-	return delegate(ctx, c.IPAM, args, "check address of", invoke.DelegateCheck)
+	return delegate(ctx, c.IPAM, args, "CHECK", "check address of")
 }
 
 // expect finds the interface by its name and the pod's namespace.

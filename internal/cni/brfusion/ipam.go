@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -26,8 +25,8 @@ import (
 const ipamTime = 30 * time.Second
 
 // findIPAM returns the path of the IPAM plugin.
-func findIPAM(ipam netconf.IPAM) (string, error) {
-	path, err := invoke.FindInPath(ipam.Type, filepath.SplitList(os.Getenv("CNI_PATH")))
+func findIPAM(ipam netconf.IPAM, args *skel.CmdArgs) (string, error) {
+	path, err := invoke.FindInPath(ipam.Type, filepath.SplitList(args.Path))
 	if err != nil {
 		return "", plugin.Invalid(fmt.Errorf("ipam.type %q: %w", ipam.Type, err))
 	}
@@ -102,22 +101,24 @@ func subnets(ips []*types100.IPConfig) (all []string) {
 // release releases the IPAM plugin's addresses. The daemon's are released with the
 // NIC.
 func release(ctx context.Context, ipam netconf.IPAM, args *skel.CmdArgs) error {
-	return delegate(ctx, ipam, args, "release address of", invoke.DelegateDel)
+	return delegate(ctx, ipam, args, "DEL", "release address of")
 }
 
 // delegate passes a command on to the IPAM plugin, if there is one.
-func delegate(ctx context.Context, ipam netconf.IPAM, args *skel.CmdArgs, do string,
-	call func(context.Context, string, []byte, invoke.Exec) error,
-) error {
+func delegate(ctx context.Context, ipam netconf.IPAM, args *skel.CmdArgs, command, do string) error {
 	if !ipam.Delegated() {
 		return nil
 	}
-	if _, err := findIPAM(ipam); err != nil {
+	path, err := findIPAM(ipam, args)
+	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, ipamTime)
 	defer cancel()
-	if err := call(ctx, ipam.Type, args.StdinData, nil); err != nil {
+	env := &invoke.Args{
+		Command: command, ContainerID: args.ContainerID, NetNS: args.Netns, IfName: args.IfName, PluginArgsStr: args.Args, Path: args.Path,
+	}
+	if err := invoke.ExecPluginWithoutResult(ctx, path, args.StdinData, env, nil); err != nil {
 		return fmt.Errorf("%s %s: %w", do, ipam.Type, err)
 	}
 	return nil
@@ -129,7 +130,7 @@ func collect(ctx context.Context, c netconf.Release, args *skel.CmdArgs) error {
 	if !c.IPAM.Delegated() {
 		return nil
 	}
-	path, err := findIPAM(c.IPAM)
+	path, err := findIPAM(c.IPAM, args)
 	if err != nil {
 		return err
 	}
@@ -146,7 +147,7 @@ func collect(ctx context.Context, c netconf.Release, args *skel.CmdArgs) error {
 	if spared.StdinData, err = c.WithValid(args.StdinData); err != nil {
 		return err
 	}
-	return delegate(ctx, c.IPAM, &spared, "collect addresses of", invoke.DelegateGC)
+	return delegate(ctx, c.IPAM, &spared, "GC", "collect addresses of")
 }
 
 // granted is the result with the daemon's addresses and the configuration's routes.

@@ -224,6 +224,28 @@ func (r *reclaimer) waiting() int {
 	return n
 }
 
+// What the guest's IPAM plugin has leased for a pod is released with its NIC, also after an ADD that was killed.
+func TestReclaimLease(t *testing.T) {
+	r := newReclaimer(t)
+	pod := cnitest.NewNS(t)
+	r.Add(r.config(), "CNI_NETNS="+path(pod))
+	if len(r.leases()) != 1 {
+		t.Fatalf("host-local has leased %v", r.leases())
+	}
+	r.start()
+	r.move("eth0", pod, r.Guest, "back1")
+	r.wantGone("c1")
+	r.wantNothing()
+	asked := make(chan struct{})
+	r.daemon.onAttach = func(q *hostdpb.AttachNICRequest) error {
+		close(asked)
+		return r.daemon.plug(r.daemon.nics[q.GetContainerId()+" "+q.GetInterface()])
+	}
+	r.Interrupt(syscall.SIGKILL, asked, r.config())
+	r.eventually("the address is released", func() bool { return len(r.leases()) == 0 })
+	r.eventually("the NIC is given back", func() bool { return !r.has("c1") })
+}
+
 // An ADD that is killed while it asks the daemon leaves a NIC of which the guest does not know the MAC.
 func TestReclaimAfterKilledADD(t *testing.T) {
 	r := newReclaimer(t)

@@ -69,7 +69,7 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 	}
 	var ended sync.WaitGroup
 	ended.Go(func() {
-		if err := reclaim(ctx, k.log); err != nil {
+		if err := reclaim(ctx, k.log, cleanInPod); err != nil {
 			k.log.Error("NICs of pods that end without a DEL are not given back until the next start", "error", err)
 		}
 	})

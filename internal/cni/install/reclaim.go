@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/containernetworking/cni/pkg/skel"
+
 	"unnest.io/unnest/internal/cni/attachment"
 	"unnest.io/unnest/internal/cni/brfusion"
 	"unnest.io/unnest/internal/cni/hostclient"
@@ -48,7 +50,7 @@ func ReclaimMain(ctx context.Context, args []string, stderr io.Writer) int {
 	var greets sync.WaitGroup
 	greets.Go(func() { g.run(ctx) })
 	defer greets.Wait()
-	if err := reclaim(ctx, g.log); err != nil {
+	if err := reclaim(ctx, g.log, brfusion.Clean); err != nil {
 		stop()
 		fmt.Fprintln(stderr, err)
 		return 1
@@ -57,12 +59,19 @@ func ReclaimMain(ctx context.Context, args []string, stderr io.Writer) int {
 }
 
 // reclaim gives back the NICs of pods that ended without a DEL, until ctx ends.
-func reclaim(ctx context.Context, log *slog.Logger) error {
-	r := attachment.Reclaimer{Log: log, Clean: brfusion.Clean}
+func reclaim(ctx context.Context, log *slog.Logger, clean func(context.Context, string, *skel.CmdArgs) error) error {
+	r := attachment.Reclaimer{Log: log, Clean: clean}
 	if err := r.Run(ctx); err != nil {
 		return fmt.Errorf("give back NICs of pods that ended: %w", err)
 	}
 	return nil
+}
+
+// cleanInPod is brfusion.Clean for a process in a pod, which does not see the leases of the guest's IPAM plugins. A DEL of such a
+// plugin would succeed there and release nothing.
+func cleanInPod(ctx context.Context, network string, args *skel.CmdArgs) error {
+	args.StdinData = nil
+	return brfusion.Clean(ctx, network, args)
 }
 
 // greeter calls the host daemon from time to time.

@@ -6,25 +6,21 @@ import (
 	"testing"
 
 	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/seedtest"
 )
 
 // Random sequences of events, each with its seed. The world checks what must hold after
 // every step; this test checks what must hold at the end.
 func TestModel(t *testing.T) {
-	worlds, moves := 2000, 300
-	if testing.Short() {
-		worlds = 300
-	}
-	for seed := range worlds {
-		w := newWorld(t, uint64(seed))
+	seedtest.Each(t, 2000, func(t *testing.T, seed uint64) int {
+		const moves = 300
+		w := newWorld(t, seed)
 		for range moves {
 			w.move()
 		}
 		w.finish()
-		if t.Failed() {
-			t.Fatalf("seed %d", seed)
-		}
-	}
+		return moves
+	})
 }
 
 // finish detaches everything and checks that nothing is left.

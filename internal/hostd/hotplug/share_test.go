@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/seedtest"
 )
 
 // ports simulates a guest's ports for shares, and the caller that performs the actions.
@@ -135,7 +136,8 @@ func (p *ports) observe() {
 // Random sequences of events of a guest's ports. Every request is answered once, and at the
 // end every port is free.
 func TestSharesAtRandom(t *testing.T) {
-	for seed := range uint64(300) {
+	seedtest.Each(t, 300, func(t *testing.T, seed uint64) int {
+		const moves = 200
 		p := &ports{
 			t: t, rng: rand.New(rand.NewPCG(seed, 3)), devices: map[int]attachment.Key{},
 			asked: map[attachment.Key]bool{}, waiting: map[RequestID]bool{},
@@ -146,7 +148,7 @@ func TestSharesAtRandom(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.observe()
-		for range 200 {
+		for range moves {
 			p.move()
 		}
 		for i := range 4 {
@@ -163,7 +165,8 @@ func TestSharesAtRandom(t *testing.T) {
 			}
 		}
 		if slots := p.state.Slots(); len(p.waiting) > 0 || slots[0].Status != Free || slots[1].Status != Free {
-			t.Fatalf("seed %d: requests %v wait, slots are %s", seed, p.waiting, describe(p.state))
+			t.Fatalf("requests %v wait, slots are %s", p.waiting, describe(p.state))
 		}
-	}
+		return moves
+	})
 }

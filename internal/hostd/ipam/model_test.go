@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"unnest.io/unnest/internal/hostd/ipam"
+	"unnest.io/unnest/internal/hostd/seedtest"
 )
 
 // tenants are small enough to be listed.
@@ -223,7 +224,7 @@ func (s *script) next(n int) int {
 }
 
 // drive runs a script on a pool and on a model, and compares them after every step.
-func drive(t *testing.T, s script) {
+func drive(t *testing.T, s script) (operations int) {
 	tenant := tenants[s.next(len(tenants))]
 	pool, err := ipam.New(tenant.ranges, tenant.cooldown, tenant.further...)
 	if err != nil {
@@ -240,7 +241,7 @@ func drive(t *testing.T, s script) {
 		candidates = append(candidates, l...)
 	}
 	now := time.Unix(1e9, 0)
-	for len(s) > 0 {
+	for ; len(s) > 0; operations++ {
 		now = now.Add(time.Duration(s.next(3)) * time.Second / 2)
 		m.expire(now)
 		owner := ownerOf(s.next(8))
@@ -284,6 +285,7 @@ func drive(t *testing.T, s script) {
 		}
 		compare(t, step, m, pool, now)
 	}
+	return operations
 }
 
 func checkAllocate(t *testing.T, m *model, pool *ipam.Pool, owner string, now time.Time) {
@@ -356,22 +358,15 @@ func compare(t *testing.T, step string, m *model, pool *ipam.Pool, now time.Time
 }
 
 func TestModel(t *testing.T) {
-	worlds := 200
-	if testing.Short() {
-		worlds = 40
-	}
-	for seed := range worlds {
-		random := rand.New(rand.NewPCG(uint64(seed), 0))
+	seedtest.Each(t, 200, func(t *testing.T, seed uint64) int {
+		random := rand.New(rand.NewPCG(seed, 0))
 		s := make(script, 2000)
 		for i := range s {
 			s[i] = byte(random.Uint32())
 		}
 		s[0] = byte(seed)
-		drive(t, s)
-		if t.Failed() {
-			t.Fatalf("seed %d", seed)
-		}
-	}
+		return drive(t, s)
+	})
 }
 
 func FuzzPool(f *testing.F) {

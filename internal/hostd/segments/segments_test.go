@@ -17,6 +17,7 @@ import (
 	"unnest.io/unnest/internal/hostd/attachment"
 	"unnest.io/unnest/internal/hostd/hotplug"
 	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostd/seedtest"
 	"unnest.io/unnest/internal/netdev/reflector"
 )
 
@@ -433,13 +434,14 @@ func TestSilentMember(t *testing.T) {
 // Random sequences of calls. At any time each open endpoint has a queue, and the connected
 // endpoints are announced. At the end nothing is left.
 func TestSegmentsAtRandom(t *testing.T) {
-	for seed := range uint64(200) {
+	seedtest.Each(t, 200, func(t *testing.T, seed uint64) int {
+		const steps = 200
 		rng := rand.New(rand.NewPCG(seed, 2))
 		s, made := fakeSegments(t)
 		s.log = slog.New(slog.DiscardHandler)
 		tenant := quota.Tenant{Name: "a", Limits: quota.Limits{Segments: 3, Endpoints: 4}}
 		state := map[string]int{} // by guest: 1 reserved, 2 open, 3 connected, 4 disconnected
-		for step := range 200 {
+		for step := range steps {
 			number := rng.IntN(6)
 			guest, key, port := fmt.Sprint("g", number), of("c"), fmt.Sprintf("u%dn1-%d", number+1, step+1)
 			if st := s.endpoints[owner{guest, key}]; st != nil && st.port != "" {
@@ -448,7 +450,7 @@ func TestSegmentsAtRandom(t *testing.T) {
 			switch rng.IntN(7) {
 			case 6:
 				if err := s.Check(guest, key); (err == nil) != (state[guest] == 3) {
-					t.Fatalf("seed %d: check in state %d: %v", seed, state[guest], err)
+					t.Fatalf("check in state %d: %v", state[guest], err)
 				}
 			case 0, 1:
 				if state[guest] == 0 {
@@ -458,7 +460,7 @@ func TestSegmentsAtRandom(t *testing.T) {
 				}
 			case 2:
 				if f, err := s.Open(guest, key, port); (err == nil) != (state[guest] == 1) {
-					t.Fatalf("seed %d: open in state %d: %v", seed, state[guest], err)
+					t.Fatalf("open in state %d: %v", state[guest], err)
 				} else if err == nil {
 					f.Close()
 					state[guest] = 2
@@ -484,7 +486,7 @@ func TestSegmentsAtRandom(t *testing.T) {
 				}
 				state[guest] = 0
 			}
-			checkSegments(t, seed, s, state)
+			checkSegments(t, s, state)
 		}
 		for guest := range state {
 			if err := s.RemoveGuest(guest); err != nil {
@@ -493,13 +495,14 @@ func TestSegmentsAtRandom(t *testing.T) {
 		}
 		for _, l := range made {
 			if !l.deleted || len(l.names) > 0 || l.queues != 0 {
-				t.Fatalf("seed %d: left %+v", seed, l)
+				t.Fatalf("left %+v", l)
 			}
 		}
-	}
+		return steps
+	})
 }
 
-func checkSegments(t *testing.T, seed uint64, s *Registry, state map[string]int) {
+func checkSegments(t *testing.T, s *Registry, state map[string]int) {
 	t.Helper()
 	endpoints := 0
 	for _, p := range s.segments {
@@ -515,10 +518,10 @@ func checkSegments(t *testing.T, seed uint64, s *Registry, state map[string]int)
 			}
 		}
 		if l.deleted || len(p.endpoints) == 0 || l.queues != queues || p.members != members || len(l.names) != queues.Len() {
-			t.Fatalf("seed %d: segment %s has queues %s, members %s, names %v; want %s and %s", seed, p.pod, l.queues, p.members, l.names, queues, members)
+			t.Fatalf("segment %s has queues %s, members %s, names %v; want %s and %s", p.pod, l.queues, p.members, l.names, queues, members)
 		}
 		if n := len(l.announced); n > 0 && l.announced[n-1] != p.announcement() || int(p.generation) > n {
-			t.Fatalf("seed %d: announced %v, is %+v", seed, l.announced, p.announcement())
+			t.Fatalf("announced %v, is %+v", l.announced, p.announcement())
 		}
 	}
 	for _, st := range state {
@@ -527,6 +530,6 @@ func checkSegments(t *testing.T, seed uint64, s *Registry, state map[string]int)
 		}
 	}
 	if endpoints != 0 {
-		t.Fatalf("seed %d: %d endpoints too many", seed, endpoints)
+		t.Fatalf("%d endpoints too many", endpoints)
 	}
 }

@@ -1,0 +1,70 @@
+package hotplug
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Each fix of a bug that chaos or a review had found, reverted: the simulation finds the bug.
+func TestModelFindsBugs(t *testing.T) {
+	if os.Getenv("SOAK_SEED") != "" {
+		t.Skip("it simulates many seeds")
+	}
+	for _, c := range []struct{ bug, file, fixed, broken string }{
+		{"a late ejection takes another pod's NIC, because the guest is asked for two at a time", "unplug.go",
+			"case s.Status == Unplugging && s.tries == 1:\n\t\t\treturn\n", ""},
+		{"a late ejection takes the next pod's NIC, because the slot does not cool down", "unplug.go",
+			"s.rescan || s.tries == 0 || m.config.Shares", "false"},
+		{"a daemon that starts uses slots for which its predecessor had asked", "observe.go",
+			"used && s.Status == Free", "false"},
+		{"a guest that was reset keeps the NICs that it had been asked for", "step.go",
+			"m.do(DeviceDel{ID: s.Device})\n\t}\n\tfor _, s := range endpoints", "}\n\tfor _, s := range endpoints"},
+		{"a NIC that the guest keeps stays connected", "unplug.go",
+			"m.cutOff(s)\n\t\terr", "err"},
+		{"a NIC that has left is taken over again, because QEMU's answer was late", "observe.go",
+			"case s.Generation <= used:\n\t\tm.unplug(s)\n", ""},
+		{"a pod has two NICs after a restart", "observe.go",
+			" && m.holder(tap.Key) == nil", ""},
+		{"a request for a NIC that is going away is never answered", "step.go",
+			"case !s.mayWait():\n\t\tm.refuse(e, ErrDetaching)\n", ""},
+		{"a TAP is left behind, because only devices were looked for", "observe.go",
+			"for g := range v.taps {\n\t\tall[g] = true\n\t}\n", ""},
+	} {
+		t.Run(c.bug, func(t *testing.T) {
+			t.Parallel()
+			path, err := filepath.Abs(c.file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			source, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Count(string(source), c.fixed) != 1 {
+				t.Fatalf("%s does not have once: %s", c.file, c.fixed)
+			}
+			dir := t.TempDir()
+			write := func(name string, content []byte) string {
+				name = filepath.Join(dir, name)
+				if err := os.WriteFile(name, content, 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return name
+			}
+			broken := write(c.file, []byte(strings.Replace(string(source), c.fixed, c.broken, 1)))
+			overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{path: broken}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.Command("go", "test", "-vet=off", "-overlay", write("overlay.json", overlay), "-run", "^(TestModel|TestSharesAtRandom)$", ".")
+			out, err := cmd.CombinedOutput()
+			if err == nil || !strings.Contains(string(out), "replays this") {
+				t.Errorf("the simulation does not find it: %v\n%s", err, out)
+			}
+		})
+	}
+}
