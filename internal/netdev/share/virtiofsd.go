@@ -18,6 +18,7 @@ import (
 type Server struct {
 	Program Program
 
+	dir    string // of the volume
 	cmd    *exec.Cmd
 	output *os.File // its output: a file, which outlives this process
 	ended  chan struct{}
@@ -46,7 +47,7 @@ func Serve(dir string, start func(*exec.Cmd) error) (_ *Server, vmm *os.File, er
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("serve volume %s: %w", dir, err), vmm.Close())
 	}
-	s := &Server{Program: program, output: os.NewFile(uintptr(fd), "virtiofsd"), ended: make(chan struct{})}
+	s := &Server{Program: program, dir: dir, output: os.NewFile(uintptr(fd), "virtiofsd"), ended: make(chan struct{})}
 	s.cmd = exec.Command(program.Path, arguments...)
 	s.cmd.ExtraFiles = []*os.File{listener} // descriptor 3
 	s.cmd.Stderr = s.output
@@ -130,5 +131,5 @@ func (s *Server) Err() error {
 	}
 	out, _ := io.ReadAll(io.NewSectionReader(s.output, 0, 1<<20)) // empty after Stop
 	out = bytes.TrimSpace(out[max(0, len(out)-maxOutput):])
-	return fmt.Errorf("virtiofsd has ended: %s", out)
+	return fmt.Errorf("virtiofsd of %s has ended: %s", s.dir, out)
 }
