@@ -151,6 +151,7 @@ func (w *world) feed(e Event) {
 	w.checkSlots()
 	w.checkReleased(before, actions)
 	w.checkAdopted(before, e, actions)
+	w.checkLost(before, e, actions)
 	w.checkPool(before, e, actions)
 	for _, a := range actions {
 		w.checkAction(a)
@@ -282,6 +283,27 @@ func (w *world) checkAdopted(before State, e Event, actions []Action) {
 		found := observed && had[o] == nil && w.state.Slots()[o.Slot-1].Status != Plugging // else it had waited for a slot
 		if found != told[o] {
 			w.failf("attachment in %s is found %t, told %t", o, found, told[o])
+		}
+	}
+}
+
+// checkLost checks that exactly the attachments that ended unasked are reported as lost, once.
+func (w *world) checkLost(before State, e Event, actions []Action) {
+	lost := map[Occupant]int{}
+	for _, a := range actions {
+		if l, ok := a.(Lost); ok {
+			lost[l.Attachment.Occupant]++
+		}
+	}
+	detach, _ := e.(Detach)
+	for i := range before.slots {
+		was, is := &before.slots[i], &w.state.slots[i]
+		want := 0
+		if was.connected() && (!is.connected() || is.Occupant != was.Occupant) && was.Key != detach.Key {
+			want = 1
+		}
+		if lost[was.Occupant] != want {
+			w.failf("the attachment in %s is reported as lost %d times, want %d", was.Occupant, lost[was.Occupant], want)
 		}
 	}
 }

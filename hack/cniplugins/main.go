@@ -1,0 +1,216 @@
+// Command cniplugins checks CNI plugins of others, and writes the page that compares them:
+// docs/results/cni-plugins. Its argument is a directory, which gets the plugins, built from the
+// source that the Go module proxy has. Needs root, network namespaces and bin/unnest-conformance.
+//
+// Each network configuration list is checked in a network namespace and a mount namespace of its own,
+// which end with the check. An uplink leads to a second network namespace, which has the gateways.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"unnest.io/unnest/internal/cli/conformance"
+)
+
+const (
+	keptFile = "docs/results/cni-plugins.jsonl"
+	pageFile = "docs/results/cni-plugins.md"
+	checker  = "bin/unnest-conformance"
+)
+
+// plugins is the package of those that are checked.
+const plugins = "github.com/containernetworking/plugins/plugins/...@v1.10.0"
+
+// object is one of JSON.
+type object = map[string]any
+
+// capacity is how many addresses a list's IPAM plugin has.
+const capacity = 9
+
+// addresses is a configuration of host-local with addresses of both families, and gateways, for as many
+// pods as capacity.
+func addresses(dir string) object {
+	ranges := func(prefix, separator string, bits int) []any {
+		return []any{object{
+			"subnet": fmt.Sprintf("%s%s0/%d", prefix, separator, bits), "gateway": prefix + separator + "1",
+			"rangeStart": prefix + separator + "10", "rangeEnd": prefix + separator + "18",
+		}}
+	}
+	return object{
+		"type": "host-local", "dataDir": filepath.Join(dir, "leases"),
+		"ranges": []any{ranges("10.80.0", ".", 24), ranges("fd80", "::", 64)},
+		"routes": []any{object{"dst": "0.0.0.0/0"}, object{"dst": "::/0"}},
+	}
+}
+
+// list is a network configuration list that is checked.
+type list struct {
+	name     string
+	capacity int // pods that the network can hold; 0: as many as there are addresses
+	plugins  func(dir string) []object
+}
+
+// bridge is a bridge with more plugins behind it.
+func bridge(name string, more ...object) list {
+	return list{name: name, plugins: func(dir string) []object {
+		return append([]object{{"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": true, "ipam": addresses(dir)}}, more...)
+	}}
+}
+
+// on is one plugin with addresses of host-local.
+func on(name string, capacity int, settings object) list {
+	return list{name: name, capacity: capacity, plugins: func(dir string) []object {
+		settings["type"], settings["ipam"] = name, addresses(dir)
+		return []object{settings}
+	}}
+}
+
+var lists = []list{
+	bridge("bridge"),
+	on("ptp", 0, object{"ipMasq": true}),
+	on("macvlan", 0, object{"master": "up0"}),
+	on("ipvlan", 0, object{"master": "up0"}),
+	on("vlan", 1, object{"master": "up0", "vlanId": 7}),
+	on("host-device", 1, object{"device": "up1"}),
+	on("tap", 0, object{}),
+	on("dummy", 0, object{}),
+	bridge("bridge, portmap", object{"type": "portmap", "capabilities": object{"portMappings": true}}),
+	bridge("bridge, bandwidth", object{"type": "bandwidth", "ingressRate": 8000000, "ingressBurst": 8000000}),
+	bridge("bridge, firewall", object{"type": "firewall"}),
+	bridge("bridge, tuning", object{"type": "tuning", "sysctl": object{"net.core.somaxconn": "500"}}),
+	bridge("bridge, sbr", object{"type": "sbr"}),
+}
+
+// setUp makes the uplinks up0, and up1 for a plugin that takes a whole device, each with a gateway behind
+// it, in the shell's namespaces.
+const setUp = `set -e
+mount -t tmpfs tmpfs /run
+mkdir /run/netns
+ip link set lo up
+echo 1 >/proc/sys/net/ipv4/ip_forward
+ip netns add gateway
+for i in 0 1; do
+	ip link add up$i type veth peer name gw$i netns gateway
+	ip link set up$i up
+	ip -n gateway link set gw$i up
+done
+ip -n gateway link add link gw0 name gw7 type vlan id 7
+ip -n gateway link set gw7 up
+ip address add 10.79.0.2/24 dev up0
+ip route add default via 10.79.0.1
+at=gw0
+case $1 in vlan) at=gw7 ;; host-device) at=gw1 ;; esac
+case $1 in
+macvlan | ipvlan | vlan | host-device)
+	ip -n gateway address add 10.80.0.1/24 dev $at
+	ip -n gateway address add fd80::1/64 dev $at nodad
+	;;
+esac
+shift
+exec "$@"
+`
+
+func main() {
+	err := errors.New("want one directory")
+	if len(os.Args) == 2 {
+		err = run(os.Args[1])
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "cniplugins:", err)
+		os.Exit(1)
+	}
+}
+
+func run(dir string) error {
+	if _, err := os.Stat(checker); err != nil {
+		return fmt.Errorf("%w: run make build", err)
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	built := filepath.Join(dir, "plugins")
+	fmt.Println("build", plugins)
+	cmd := exec.Command("go", "install", "-trimpath", plugins)
+	cmd.Env = append(os.Environ(), "GOBIN="+built, "CGO_ENABLED=0", "GOFLAGS=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w: %s", plugins, err, out)
+	}
+	var all []outcome
+	for _, l := range lists {
+		fmt.Println("check", l.name)
+		got, err := l.check(filepath.Join(dir, strings.ReplaceAll(l.name, ", ", "-")), built)
+		if err != nil {
+			return fmt.Errorf("%s: %w", l.name, err)
+		}
+		all = append(all, got...)
+	}
+	var kept bytes.Buffer
+	for _, o := range all {
+		line, err := json.Marshal(o)
+		if err != nil {
+			return err
+		}
+		kept.Write(append(line, '\n'))
+	}
+	if err := os.WriteFile(keptFile, kept.Bytes(), 0o644); err != nil {
+		return err
+	}
+	return os.WriteFile(pageFile, []byte(render(all)), 0o644)
+}
+
+// outcome is the outcome of one check of one list.
+type outcome struct {
+	List string `json:"list"`
+	conformance.Line
+}
+
+// check checks the list, whose plugins keep their files in dir.
+func (l list) check(dir, built string) (all []outcome, err error) {
+	if err := os.RemoveAll(dir); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(object{"cniVersion": "1.1.0", "name": "net", "plugins": l.plugins(dir)})
+	if err != nil {
+		return nil, err
+	}
+	file := filepath.Join(dir, "net.conflist")
+	if err := os.WriteFile(file, text, 0o644); err != nil {
+		return nil, err
+	}
+	pods := l.capacity
+	if pods == 0 {
+		pods = capacity
+	}
+	cmd := exec.Command("unshare", "--net", "--mount", "sh", "-c", setUp, "sh", l.name,
+		checker, "-json", "-cni-path", built, "-capacity", strconv.Itoa(pods), "-wait", "5s", file)
+	out, err := cmd.Output()
+	for s := bufio.NewScanner(bytes.NewReader(out)); s.Scan(); {
+		o := outcome{List: l.name}
+		if json.Unmarshal(s.Bytes(), &o.Line) == nil && o.Check != "" {
+			o.Duration = 0 // the machine's, not the plugin's
+			o.Error = strings.ReplaceAll(o.Error, dir, "DIR")
+			all = append(all, o)
+		}
+	}
+	failed := (*exec.ExitError)(nil)
+	if errors.As(err, &failed) && len(all) > 0 { // a check has failed
+		return all, nil
+	}
+	if failed != nil {
+		return nil, fmt.Errorf("%w: %s", err, failed.Stderr)
+	}
+	return all, err
+}

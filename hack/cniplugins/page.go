@@ -1,0 +1,82 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"unnest.io/unnest/internal/check/cni"
+)
+
+// render writes the page of the outcomes, in their order.
+func render(all []outcome) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, `# CNI plugins compared by behaviour
+
+`+"`unnest-conformance`"+` checks network configuration lists of the reference plugins (%s, accelerator none: network namespaces
+of one Linux). Repeat it: `+"`go run ./hack/cniplugins DIR`"+`. [All outcomes](cni-plugins.jsonl) are kept. How to check another plugin:
+[conformance](../conformance.md).
+
+- **passed, failed**: what the specification demands.
+- **unmet**: what the specification recommends, or what runtimes rely on.
+- A check of several versions of the specification counts once for each.
+
+| list | passed | failed | unmet | not applicable | failed checks |
+|---|--:|--:|--:|--:|---|
+`, strings.TrimPrefix(plugins, "github.com/"))
+	var names []string
+	for _, o := range all {
+		if !slices.Contains(names, o.List) {
+			names = append(names, o.List)
+		}
+	}
+	for _, name := range names {
+		count, failed := map[cni.Verdict]int{}, []string{}
+		for _, o := range all {
+			if o.List != name {
+				continue
+			}
+			count[o.Verdict]++
+			if o.Verdict == cni.Fail && !slices.Contains(failed, o.Check) {
+				failed = append(failed, o.Check)
+			}
+		}
+		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %s |\n", name, count[cni.Pass], count[cni.Fail], count[cni.Unmet], count[cni.NotApplicable], strings.Join(failed, ", "))
+	}
+	for _, v := range []cni.Verdict{cni.Fail, cni.Unmet} {
+		b.WriteString(map[cni.Verdict]string{cni.Fail: "\n## What failed\n", cni.Unmet: "\n## Recommendations that are not met\n"}[v])
+		section(&b, all, v)
+	}
+	return b.String()
+}
+
+// section writes a part for each check with a verdict, with what came from each list.
+func section(b *strings.Builder, all []outcome, v cni.Verdict) {
+	var checks []string
+	for _, o := range all {
+		if o.Verdict == v && !slices.Contains(checks, o.Check) {
+			checks = append(checks, o.Check)
+		}
+	}
+	for _, check := range checks {
+		lists := map[string][]string{} // by what came
+		var came []string
+		where := ""
+		for _, o := range all {
+			if o.Check != check || o.Verdict != v {
+				continue
+			}
+			where = o.Section
+			if lists[o.Error] == nil {
+				came = append(came, o.Error)
+			}
+			if !slices.Contains(lists[o.Error], o.List) {
+				lists[o.Error] = append(lists[o.Error], o.List)
+			}
+		}
+		fmt.Fprintf(b, "\n### %s\n\nSpecification: %s.\n\n", check, where)
+		for _, c := range came {
+			fmt.Fprintf(b, "- %s: `%s`\n", strings.Join(lists[c], "; "), strings.ReplaceAll(c, "`", "'"))
+		}
+	}
+}
