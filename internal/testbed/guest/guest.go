@@ -55,6 +55,13 @@ func (c Config) start(ctx context.Context) (*Guest, error) {
 		return nil, err
 	}
 	image.MarkUsed(filepath.Dir(c.Image.Root))
+	if c.CPU == NestingCPU {
+		version, err := qemuVersion(ctx, QEMU(c.Arch))
+		if err != nil {
+			return nil, err
+		}
+		c.CPU = nestingCPUFor(version)
+	}
 	if c.Snapshot != nil {
 		g, err := c.restore(ctx)
 		if err == nil || ctx.Err() != nil {

@@ -244,3 +244,15 @@ func TestStartNested(t *testing.T) {
 		})
 	}
 }
+
+func TestNestingCPU(t *testing.T) {
+	for version, want := range map[string]string{
+		"QEMU emulator version 7.2.19 (Debian 1:7.2+dfsg-7+deb12u16)": "EPYC,+svm,+npt",
+		"QEMU emulator version 8.2.2 (Debian 1:8.2.2+ds-0ubuntu1.18)": "EPYC,+svm,-npt",
+		"QEMU emulator version 10.0.3 (Debian 1:10.0.3+ds-0+deb13u1)": "EPYC,+svm,+npt",
+	} {
+		if got := nestingCPUFor(version); got != want {
+			t.Errorf("%s: got %s, want %s", version, got, want)
+		}
+	}
+}
