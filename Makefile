@@ -137,6 +137,10 @@ fuzz: go ## fuzz each target until it has had FUZZ_TIME (1h) in all; some need r
 chaos: build ## let everything fail at random under load for CHAOS_TIME (1h); write docs/results/chaos.md (root)
 	CHAOS_TIME=$(CHAOS_TIME) UNNEST_PRIVILEGED=1 go test -tags chaos -count=1 -timeout 24h -run '^TestChaos$$' -v ./internal/e2e -chaos-report $(CURDIR)/docs/results/chaos.md
 
+.PHONY: soak
+soak: go # simulate slots, segments and addresses of guests with random seeds for SOAK_TIME (10m) each; SOAK_SEED replays one
+	SOAK_TIME=$${SOAK_TIME:-10m} go test -count=1 -timeout 24h -v -run '^(TestModel|TestSharesAtRandom|TestSegmentsAtRandom)$$' ./internal/hostd/...
+
 .PHONY: lint
 lint: bin/golangci-lint ## check style, imports between packages, what the documentation names, the limits of size, and go.mod
 	bin/golangci-lint run ./...

@@ -13,17 +13,16 @@ func render(all []outcome) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `# CNI plugins compared by behaviour
 
-`+"`unnest-conformance`"+` checks network configuration lists of the reference plugins (%s, accelerator none: network namespaces
-of one Linux). Repeat it: `+"`go run ./hack/cniplugins DIR`"+`. [All outcomes](cni-plugins.jsonl) are kept. How to check another plugin:
-[conformance](../conformance.md).
+`+"`unnest-conformance`"+` checks network configuration lists of the reference plugins (%s) against version %s of the
+specification, in network namespaces of one Linux. Repeat it: `+"`go run ./hack/cniplugins DIR`"+`. [All outcomes](cni-plugins.jsonl) are kept. How to check another plugin:
+[CNI plugins of others](../conformance.md).
 
 - **passed, failed**: what the specification demands.
 - **unmet**: what the specification recommends, or what runtimes rely on.
-- A check of several versions of the specification counts once for each.
 
 | list | passed | failed | unmet | not applicable | failed checks |
 |---|--:|--:|--:|--:|---|
-`, strings.TrimPrefix(plugins, "github.com/"))
+`, strings.TrimPrefix(plugins, "github.com/"), version)
 	var names []string
 	for _, o := range all {
 		if !slices.Contains(names, o.List) {
@@ -33,13 +32,17 @@ of one Linux). Repeat it: `+"`go run ./hack/cniplugins DIR`"+`. [All outcomes](c
 	for _, name := range names {
 		count, failed := map[cni.Verdict]int{}, []string{}
 		for _, o := range all {
-			if o.List != name {
+			if o.List != name || o.Check == "" {
 				continue
 			}
 			count[o.Verdict]++
 			if o.Verdict == cni.Fail && !slices.Contains(failed, o.Check) {
 				failed = append(failed, o.Check)
 			}
+		}
+		if len(count) == 0 {
+			fmt.Fprintf(&b, "| %s | | | | | not tried: the kernel has no such device |\n", name)
+			continue
 		}
 		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %s |\n", name, count[cni.Pass], count[cni.Fail], count[cni.Unmet], count[cni.NotApplicable], strings.Join(failed, ", "))
 	}

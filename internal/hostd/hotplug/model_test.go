@@ -13,13 +13,12 @@ import (
 // every step; this test checks what must hold at the end.
 func TestModel(t *testing.T) {
 	seedtest.Each(t, 2000, func(t *testing.T, seed uint64) int {
-		const moves = 300
 		w := newWorld(t, seed)
-		for range moves {
+		for range 300 {
 			w.move()
 		}
 		w.finish()
-		return moves
+		return w.steps
 	})
 }
 

@@ -30,6 +30,7 @@ const (
 // state of the machine. It performs the actions in their order, but later than Step
 // returns them, and feeds the events that follow in any order.
 type world struct {
+	steps   int // made
 	t       *testing.T
 	rng     *rand.Rand
 	faults  faults
@@ -142,6 +143,7 @@ func (w *world) observe() {
 func (w *world) feed(e Event) {
 	before, snapshot := w.state, deepCopy(w.state)
 	next, actions := Step(before, e)
+	w.steps++
 	if !reflect.DeepEqual(before, snapshot) {
 		w.failf("step changed the state that it was given from %+v to %+v", snapshot, before)
 	}
