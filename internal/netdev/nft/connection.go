@@ -3,6 +3,7 @@ package nft
 import (
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/google/nftables"
 	"github.com/mdlayher/netlink"
@@ -19,8 +20,10 @@ const receiveBuffer = 128 << 20 // for the kernel's replies to it
 // because closing waits until the kernel has freed what was deleted. It is not safe for
 // concurrent use.
 type Connection struct {
-	ns   netns.NsHandle
-	conn *nftables.Conn // for transactions; nil: not open
+	ns     netns.NsHandle
+	conn   *nftables.Conn // for transactions; nil: not open
+	socket *netlink.Conn  // of conn
+	failed error          // the last transaction
 }
 
 // Connect returns a Connection to the network namespace, which is the caller's to close.
@@ -30,15 +33,21 @@ func Connect(ns netns.NsHandle) *Connection { return &Connection{ns: ns} }
 // connection, which may hold replies that would be taken for those of the next transaction.
 func (n *Connection) Transact(f func(*nftables.Conn) error) (err error) {
 	if n.conn == nil {
-		large := func(c *netlink.Conn) error {
-			return errors.Join(c.SetWriteBuffer(SendBuffer), c.SetReadBuffer(receiveBuffer))
+		if n.socket, err = dial(n.ns); err == nil {
+			err = errors.Join(n.socket.SetWriteBuffer(SendBuffer), n.socket.SetReadBuffer(receiveBuffer))
 		}
-		if n.conn, err = n.New(nftables.AsLasting(), nftables.WithSockOptions(large)); err != nil {
-			return fmt.Errorf("open nftables: %w", err)
+		if err == nil {
+			n.conn, err = nftables.New(nftables.AsLasting(), nftables.WithTestDial(n.send))
+		}
+		if err != nil {
+			return errors.Join(fmt.Errorf("open nftables: %w", err), n.Close())
 		}
 	}
 	if err = f(n.conn); err == nil {
-		err = ledgerOf(n.ns).transact(n.conn.Flush)
+		err = ledgerOf(n.ns).transact(func() error {
+			err := n.conn.Flush()
+			return errors.Join(err, n.failed)
+		})
 	}
 	if err != nil {
 		err = errors.Join(err, n.Close())
@@ -46,14 +55,27 @@ func (n *Connection) Transact(f func(*nftables.Conn) error) (err error) {
 	return err
 }
 
+// send sends a transaction and asks for one reply, to its last change. Package nftables asks for one to each, and for a copy of each
+// rule: to read those takes longer than the transaction. The kernel replies to a change that fails in any case, and before that.
+func (n *Connection) send(messages []netlink.Message) ([]netlink.Message, error) {
+	for i := range messages {
+		messages[i].Header.Flags &^= netlink.Acknowledge | netlink.Echo
+	}
+	messages[len(messages)-2].Header.Flags |= netlink.Acknowledge // the last message ends the transaction
+	if _, n.failed = n.socket.SendMessages(messages); n.failed == nil {
+		_, n.failed = n.socket.Receive()
+	}
+	return nil, io.EOF // no replies to n.conn
+}
+
 // Close closes the connection that Transact keeps open. The next Transact opens another.
 func (n *Connection) Close() error {
-	c := n.conn
-	n.conn = nil
+	c := n.socket
+	n.conn, n.socket, n.failed = nil, nil, nil
 	if c == nil {
 		return nil
 	}
-	return c.CloseLasting()
+	return c.Close()
 }
 
 // DeleteTable deletes a table from the calling thread's network namespace, if it is there.
