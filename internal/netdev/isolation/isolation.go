@@ -92,6 +92,7 @@ type Table struct {
 	partial map[string]bool          // sets of peers to which Prepare still adds, by name
 	uses    map[key][]string         // the names of the sets of peers that each port uses
 	users   map[string]int           // the number of ports that use a set
+	names   map[ranges]string        // of the sets of peers that callers of Prepare have
 	lastID  uint32                   // of a set
 }
 

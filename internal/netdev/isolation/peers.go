@@ -13,9 +13,15 @@ import (
 	"unnest.io/unnest/internal/netdev/nft"
 )
 
+// ranges identifies peers, which do not change.
+type ranges struct {
+	first *iprange.Range
+	count int
+}
+
 // peerSet returns the peers of a family, and the name of their set, which says what it has,
-// so that ports with the same peers share it. "": no set is needed.
-func peerSet(f family, all []iprange.Range) (name string, peers []iprange.Range) {
+// so that ports with the same peers share it. "": no set is needed. Peers whose name is known are not summed.
+func peerSet(known map[ranges]string, f family, all []iprange.Range) (name string, peers []iprange.Range) {
 	first6 := sort.Search(len(all), func(i int) bool { return all[i].First.Is6() }) // those of IPv4 come first
 	if peers = all[:first6]; f.version == 6 {
 		peers = all[first6:]
@@ -23,12 +29,15 @@ func peerSet(f family, all []iprange.Range) (name string, peers []iprange.Range)
 	if len(peers) == 0 || peers[0].All() {
 		return "", peers
 	}
-	sum := iprange.Sum(peers)
-	return fmt.Sprintf("peers%d-%x", f.version, sum[:16]), peers
+	if name = known[ranges{&peers[0], len(peers)}]; name == "" {
+		sum := iprange.Sum(peers)
+		name = fmt.Sprintf("peers%d-%x", f.version, sum[:16])
+	}
+	return name, peers
 }
 
 // peerSets returns the peers of a port's rules by the names of their sets.
-func (p Port) peerSets() map[string][]iprange.Range {
+func (p Port) peerSets(known map[ranges]string) map[string][]iprange.Range {
 	wanted := map[string][]iprange.Range{}
 	for _, d := range []*Direction{p.Ingress, p.Egress} {
 		if d == nil {
@@ -36,7 +45,7 @@ func (p Port) peerSets() map[string][]iprange.Range {
 		}
 		for _, r := range d.Allow {
 			for _, f := range families {
-				if name, peers := peerSet(f, r.Peers); name != "" {
+				if name, peers := peerSet(known, f, r.Peers); name != "" {
 					wanted[name] = peers
 				}
 			}
@@ -59,7 +68,7 @@ func (t *Table) addPeers(c *nftables.Conn, ports map[key]Port, changed []key) (f
 		if !has {
 			continue
 		}
-		for name, peers := range p.peerSets() {
+		for name, peers := range p.peerSets(t.names) {
 			t.uses[k] = append(t.uses[k], name)
 			t.users[name]++
 			if t.peers[name] != nil && !t.partial[name] {
@@ -101,26 +110,26 @@ type piece struct {
 // Prepare makes the sets of peers that ports need, if they are many or large, before Set, in small transactions
 // between which it calls between, and other changes pass. Until release, which deletes those that no port uses, they stay.
 func (t *Table) Prepare(between func(), ports ...Port) (release func() error, err error) {
-	sets, ranges := map[string][]iprange.Range{}, 0
+	sets, names, count := map[string][]iprange.Range{}, map[ranges]string{}, 0
 	for _, p := range ports {
-		maps.Copy(sets, p.peerSets())
+		for name, peers := range p.peerSets(nil) {
+			sets[name], names[ranges{&peers[0], len(peers)}] = peers, name
+		}
 	}
-	t.dropKnown(sets)
+	t.dropKnown(sets, names)
 	var pieces []piece
 	for name, peers := range sets {
-		ranges += len(peers)
+		count += len(peers)
 		all := slices.Collect(slices.Chunk(peers, prepared))
 		for i, part := range all {
 			pieces = append(pieces, piece{name, peers, part, i == 0, i == len(all)-1})
 		}
 	}
-	if ranges <= prepared {
-		return func() error { return nil }, nil
-	}
 	begun := map[string]*nftables.Set{}
 	release = func() error {
 		t.mu.Lock()
 		defer t.mu.Unlock()
+		maps.DeleteFunc(t.names, func(r ranges, _ string) bool { return names[r] != "" })
 		var unused []string
 		for name := range begun {
 			if t.peers[name] != nil && t.users[name] == 0 {
@@ -134,6 +143,9 @@ func (t *Table) Prepare(between func(), ports ...Port) (release func() error, er
 			t.deletePeers(c, unused)
 			return nil
 		})
+	}
+	if count <= prepared {
+		return release, nil
 	}
 	for len(pieces) > 0 {
 		n, size := 0, 0
@@ -150,10 +162,14 @@ func (t *Table) Prepare(between func(), ports ...Port) (release func() error, er
 	return release, nil
 }
 
-// dropKnown drops the sets that the kernel has as a whole.
-func (t *Table) dropKnown(sets map[string][]iprange.Range) {
+// dropKnown drops the sets that the kernel has as a whole, and keeps the names of all.
+func (t *Table) dropKnown(sets map[string][]iprange.Range, names map[ranges]string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.names == nil {
+		t.names = map[ranges]string{}
+	}
+	maps.Copy(t.names, names)
 	for name := range sets {
 		if t.peers[name] != nil && !t.partial[name] {
 			delete(sets, name)

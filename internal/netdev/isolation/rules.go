@@ -193,7 +193,7 @@ func (p Port) neighbours(d direction) (rules [][]expr.Any) {
 // allow returns the rules that do something with a packet that a Rule matches.
 func (t *Table) allow(r Rule, d direction, do []expr.Any) (rules [][]expr.Any) {
 	for _, f := range families {
-		name, peers := peerSet(f, r.Peers)
+		name, peers := peerSet(t.names, f, r.Peers)
 		if len(peers) == 0 {
 			continue
 		}

@@ -83,7 +83,7 @@ func TestAttackPreparedInPart(t *testing.T) {
 		}
 		all = iprange.Union(all)
 		port := Port{Interface: "p1", Link: link, Ingress: allow(Rule{all, nil})}
-		name, peers := peerSet(families[0], all)
+		name, peers := peerSet(nil, families[0], all)
 		for what, prepare := range map[string]func(){
 			"in part": func() {
 				n.table.mu.Lock()
