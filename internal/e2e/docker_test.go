@@ -18,15 +18,16 @@ import (
 	"unnest.io/unnest/internal/testbed/lab"
 )
 
-// dockerPackages are the Debian packages of a guest with Docker. Docker needs AppArmor's parser, which docker.io recommends.
-var dockerPackages = []string{"docker.io", "apparmor", "docker-compose", "systemd"}
+// dockerPackages are the Debian packages of a guest with Docker and Podman. Docker needs AppArmor's parser, which docker.io recommends.
+var dockerPackages = []string{"docker.io", "apparmor", "docker-compose", "podman", "nftables", "systemd"}
 
-// dockerRelease is the release of Debian in the guests, by UNNEST_RELEASE. Debian 13 has the command docker in another package than dockerd.
-func dockerRelease() (release string, packages []string) {
+// dockerRelease is the release of Debian in the guests, by UNNEST_RELEASE, and the mark in docs/docker.md of what is for its Podman.
+// Debian 13 has the command docker in another package than dockerd, and what connects containers of Podman in one of its own.
+func dockerRelease() (release, podman string, packages []string) {
 	if release = cmp.Or(os.Getenv("UNNEST_RELEASE"), image.Bookworm); release == image.Trixie {
-		return release, append(slices.Clone(dockerPackages), "docker-cli")
+		return release, "podman5", append(slices.Clone(dockerPackages), "docker-cli", "netavark")
 	}
-	return release, dockerPackages
+	return release, "podman4", dockerPackages
 }
 
 // systemdFiles make systemd the first process of a guest in place of busybox, after the guest's own boot script.
@@ -63,14 +64,15 @@ func dockerImage(n *nodes) image.Image {
 	}
 	for to, path := range map[string]string{
 		"unnest-docker.socket": "deploy/systemd/unnest-docker.socket", "unnest-docker.service": "deploy/systemd/unnest-docker.service",
-		"examples/compose.yaml": "examples/compose.yaml",
+		"examples/compose.yaml": "examples/compose.yaml", "examples/quadlet/pods.network": "examples/quadlet/pods.network",
+		"examples/quadlet/web.container": "examples/quadlet/web.container",
 	} {
 		content, err := os.ReadFile("../../" + path)
 		n.check(err)
 		// The daemon of a lab listens on its network for the management of guests.
-		b.Contents["/root/"+to] = []byte(strings.Replace(string(content), "10.201.0.1:7443", lab.ManagementGateway+":"+fleet.DaemonPort, 1))
+		b.Contents["/root/"+to] = []byte(strings.Replace(string(content), "10.201.0.1:7443", daemonAddress, 1))
 	}
-	release, packages := dockerRelease()
+	release, _, packages := dockerRelease()
 	recipe, err := image.DefaultRecipe().With(packages...).Of(release)
 	n.check(err)
 	i, err := b.Build(n.t.Context(), recipe)
@@ -132,10 +134,21 @@ func (d *dockerHosts) follow(b block) (out string) {
 	if b.mark == "host" {
 		return mustRun(d.t, append(strings.Fields(strings.Replace(b.text, "unnest", filepath.Join(d.binaries, "unnest"), 1)), "--state", d.fleet.Lab.Dir)...)
 	}
-	script := strings.NewReplacer("apt-get install docker.io", "docker --version", "10.201.1.1", d.web, "KEY", "0123456789abcdef0123456789abcdef",
-		"docker compose", "docker-compose").Replace(b.text)
-	places := []string{b.mark}
-	if b.mark == "both" {
+	script := strings.NewReplacer("apt-get install docker.io", "docker --version", "apt-get install podman", "podman --version #", "10.201.0.1:7443", daemonAddress,
+		"10.201.1.1", d.web, "KEY", "0123456789abcdef0123456789abcdef", "docker compose", "docker-compose").Replace(b.text)
+	place, file, isFile := strings.Cut(b.mark, " ")
+	if strings.HasPrefix(place, "podman") {
+		if _, mine, _ := dockerRelease(); place != "podman" && place != mine {
+			return ""
+		}
+		place = "node1"
+	}
+	if isFile {
+		d.check(d.in[place].ssh.Put(d.t.Context(), file, 0o644, strings.NewReader(script)))
+		return ""
+	}
+	places := []string{place}
+	if place == "both" {
 		places = []string{"node1", "node2"}
 	}
 	for _, p := range places {
@@ -171,11 +184,27 @@ func TestDocker(t *testing.T) {
 		"logs":            "hello from ",
 		"network rm pods": "pods",
 		"network rm shop": "shop",
+		"podman run -d":   "10.201.",
+		"podman run --rm": "hello from ",
+	}
+	_, podman, _ := dockerRelease()
+	if podman == "podman5" {
+		printed["systemctl start web"] = "10.201."
 	}
 	for _, b := range marked(d.t, "../../docs/docker.md") {
-		if strings.Contains(b.text, "network rm pods") {
+		switch {
+		case strings.Contains(b.text, "network rm pods"):
 			d.whileItRuns()
 			d.afterReboots()
+		case strings.Contains(b.text, "network rm shop"):
+			d.localhostCases()
+		case strings.Contains(b.text, "podman run -d"):
+			d.in["node1"].run("docker save nginx busybox nginx:1.27 | podman load")
+		case strings.Contains(b.text, "systemctl stop web"):
+			d.answers("the unit's container", "", func() (string, error) { _, err := d.get("http://" + d.web + "/"); return "", err })
+			if got := d.guestStatus("node1").Attachments; got != 1 {
+				d.t.Errorf("the unit's container runs, and node1 has %d NICs", got)
+			}
 		}
 		out := d.follow(b)
 		for part, want := range printed {
@@ -185,8 +214,7 @@ func TestDocker(t *testing.T) {
 				}
 			}
 		}
-		if strings.Contains(b.text, "docker inspect") {
-			lines := strings.Fields(out)
+		if lines := strings.Fields(out); strings.Contains(b.text, " inspect -f ") && len(lines) > 0 {
 			d.web = lines[len(lines)-1]
 		}
 	}
@@ -194,7 +222,7 @@ func TestDocker(t *testing.T) {
 		d.t.Errorf("docs/docker.md has no executed block with %q", part)
 	}
 	for name, m := range d.in {
-		if out := m.run("docker network ls -q --filter driver=unnest; docker ps -aq"); out != "" {
+		if out := m.run("docker network ls -q --filter driver=unnest; docker ps -aq; podman ps -aq"); out != "" {
 			d.t.Errorf("%s still has networks or containers: %s", name, out)
 		}
 		d.nothingLeft(m)
@@ -228,13 +256,59 @@ func (d *dockerHosts) whileItRuns() {
 		d.dockerRuns(m)
 		d.served(tt.name, "lasting")
 	}
+	d.stolenCredentials(m)
+	// Compose removes what it has not finished to create.
+	m.run(`cd examples
+docker-compose up -d >/tmp/up 2>&1 & up=$!
+until [ -n "$(docker ps -aq --filter name=web)" ] || ! kill -0 $up; do :; done
+docker-compose down
+wait
+docker-compose down`)
+	if got := m.run("docker ps -a --format '{{.Names}}'; docker network ls --filter driver=unnest --format '{{.Name}}'"); got != "lasting\npods\n" {
+		d.t.Errorf("docker-compose down during up leaves %s", got)
+	}
+	const configuration = "ip -brief link; ip route; nft -s list ruleset"
+	before := m.run(configuration)
 	runs, begin := cmp.Or(os.Getenv("UNNEST_ROUNDS"), "8"), time.Now()
 	if out := m.run(fmt.Sprintf("seq %s | xargs -P4 -I{} sh -c 'docker run --rm --network pods busybox ping -c1 -W10 %s >/tmp/run.{} 2>&1 || cat /tmp/run.{}'", runs, lab.TenantGateway)); out != "" {
 		d.t.Errorf("%s containers, four at a time: %s", runs, out)
 	}
 	d.t.Logf("%s containers, four at a time: %.1f s", runs, time.Since(begin).Seconds())
+	d.eventually("node1 has the NIC of the lasting container only", func() bool { return d.guestStatus("node1").Attachments == 1 })
+	if after := m.run(configuration); after != before {
+		d.t.Errorf("links, routes and packet filters of node1 were\n%s\nand are\n%s", before, after)
+	}
 	m.run("docker rm -f lasting")
 	d.nothingLeft(m)
+}
+
+// stolenCredentials gives containers the credentials of their guest. They cannot use them, though the guest can.
+func (d *dockerHosts) stolenCredentials(m *node) {
+	for _, network := range []string{"pods", "bridge", "host"} {
+		out, err := m.try("docker run --rm --network "+network+" -v /root/unnest-cni:/unnest-cni -v /etc/unnest:/credentials busybox "+
+			"/unnest-cni renew -server="+daemonAddress+" -credentials=/credentials", "")
+		if refused := err != nil && strings.Contains(out, "renew certificate: host daemon: "); refused != (network != "host") {
+			d.t.Errorf("a container in network %s uses the credentials of its guest: %v, %s", network, err, out)
+		}
+	}
+}
+
+// localhostCases runs the localhost cases in a container of each guest, in one Hostlo network.
+func (d *dockerHosts) localhostCases() {
+	p := &splitPod{nodes: d.nodes, in: []*node{d.in["node1"], d.in["node2"]}}
+	for _, m := range p.in {
+		m.put("unnest-localhost")
+		m.run("docker run -d --network shop --name " + podName + " busybox sleep infinity && ip netns attach " + podName + " $(docker inspect -f '{{.State.Pid}}' " + podName + ")")
+		d.eventually(m.Name+" is in the segment", func() bool {
+			_, err := m.try("docker exec "+podName+" ls /sys/class/net/hostlo0", "")
+			return err == nil
+		})
+	}
+	p.oneLocalhost(d.t)
+	p.bindConflicts(d.t)
+	for _, m := range p.in {
+		m.run("ip netns delete " + podName + "; docker rm -f " + podName)
+	}
 }
 
 // afterReboots reboots node1 in order, and resets it, while containers run that Docker restarts: one with any address and a published port, one

@@ -22,8 +22,9 @@ import (
 // fakeHost is a host daemon that makes veths in place of hot-plugged NICs, on a bridge of the host.
 type fakeHost struct {
 	hostdpb.UnimplementedHostDaemonServer
-	lab  *lab
-	stop func()
+	lab    *lab
+	stop   func()
+	passed func(call string) error // called when a call was served; its error is the answer
 
 	mu   sync.Mutex
 	nics map[string]*hostdpb.NIC // by owner
@@ -37,7 +38,7 @@ const gateway4, gateway6 = "10.201.0.1", "fd00:201::1"
 // newHost makes the bridge, with the guest's own NIC, and serves.
 func newHost(l *lab) *fakeHost {
 	l.t.Helper()
-	h := &fakeHost{lab: l, nics: map[string]*hostdpb.NIC{}}
+	h := &fakeHost{lab: l, passed: func(string) error { return nil }, nics: map[string]*hostdpb.NIC{}}
 	l.Must(l.Host.Do(func(ns.NetNS) error {
 		a := netlink.NewLinkAttrs()
 		// As the daemon's: else each port that comes or goes may change the address that containers know.
@@ -91,7 +92,8 @@ func (h *fakeHost) Status(context.Context, *hostdpb.StatusRequest) (*hostdpb.Sta
 	}}, nil
 }
 
-func (h *fakeHost) AttachNIC(_ context.Context, r *hostdpb.AttachNICRequest) (*hostdpb.AttachNICResponse, error) {
+func (h *fakeHost) AttachNIC(_ context.Context, r *hostdpb.AttachNICRequest) (_ *hostdpb.AttachNICResponse, err error) {
+	defer func() { err = errors.Join(err, h.passed("AttachNIC")) }()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for owner, n := range h.nics {
@@ -122,7 +124,8 @@ func (h *fakeHost) AttachNIC(_ context.Context, r *hostdpb.AttachNICRequest) (*h
 	}}, err
 }
 
-func (h *fakeHost) DetachNIC(_ context.Context, r *hostdpb.DetachNICRequest) (*hostdpb.DetachNICResponse, error) {
+func (h *fakeHost) DetachNIC(_ context.Context, r *hostdpb.DetachNICRequest) (_ *hostdpb.DetachNICResponse, err error) {
+	defer func() { err = errors.Join(err, h.passed("DetachNIC")) }()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := h.nics[r.GetContainerId()]
@@ -170,7 +173,8 @@ func (h *fakeHost) remove(owner string) {
 }
 
 // JoinSegment gives the endpoint of the only fraction.
-func (h *fakeHost) JoinSegment(_ context.Context, r *hostdpb.JoinSegmentRequest) (*hostdpb.JoinSegmentResponse, error) {
+func (h *fakeHost) JoinSegment(_ context.Context, r *hostdpb.JoinSegmentRequest) (_ *hostdpb.JoinSegmentResponse, err error) {
+	defer func() { err = errors.Join(err, h.passed("JoinSegment")) }()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if r.GetSegment().GetKey() != segmentKey {
@@ -190,7 +194,8 @@ func (h *fakeHost) Check(context.Context, *hostdpb.CheckRequest) (*hostdpb.Check
 	return &hostdpb.CheckResponse{Endpoint: h.endpoint}, nil
 }
 
-func (h *fakeHost) LeaveSegment(_ context.Context, r *hostdpb.LeaveSegmentRequest) (*hostdpb.LeaveSegmentResponse, error) {
+func (h *fakeHost) LeaveSegment(_ context.Context, r *hostdpb.LeaveSegmentRequest) (_ *hostdpb.LeaveSegmentResponse, err error) {
+	defer func() { err = errors.Join(err, h.passed("LeaveSegment")) }()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.endpoint.GetContainerId() != r.GetContainerId() || h.endpoint.GetInterface() != r.GetInterface() {

@@ -46,16 +46,17 @@ type lab struct {
 	driver *exec.Cmd
 	docker *exec.Cmd
 
-	maxIdle string // after which a sweep takes a NIC for lost
+	maxIdle        string // after which a sweep takes a NIC for lost
+	socketOfDriver string
 }
 
-// newDriver is a guest with the driver, whose socket is in the lab's directory, and no Docker.
-func newDriver(t *testing.T) *lab {
+// newGuest is a guest with neither driver nor Docker.
+func newGuest(t *testing.T) *lab {
 	t.Helper()
-	l := &lab{Lab: cnitest.New(t, driverName), t: t, maxIdle: "15m"}
+	l := &lab{Lab: cnitest.New(t, driverName), t: t, maxIdle: "15m", socketOfDriver: "/run/docker/plugins/unnest.sock"}
 	l.host = newHost(l)
 	// Docker's directory of plugins cannot be chosen.
-	l.mounts = l.inGuest("unshare", "--mount", "sh", "-c", "mount -t tmpfs tmpfs /run && echo ready && exec sleep infinity")
+	l.mounts = l.inGuest("unshare", "--mount", "sh", "-c", "mount -t tmpfs tmpfs /run && mkdir -p /run/docker/plugins && echo ready && exec sleep infinity")
 	out, err := l.mounts.StdoutPipe()
 	l.Must(err)
 	l.start(l.mounts)
@@ -64,6 +65,13 @@ func newDriver(t *testing.T) *lab {
 	}
 	t.Cleanup(func() { l.kill(l.mounts, syscall.SIGKILL) })
 	t.Cleanup(func() { l.kill(l.driver, syscall.SIGTERM) })
+	return l
+}
+
+// newDriver is a guest with the driver and no Docker.
+func newDriver(t *testing.T) *lab {
+	t.Helper()
+	l := newGuest(t)
 	l.startDriver()
 	return l
 }
@@ -72,20 +80,26 @@ func newDriver(t *testing.T) *lab {
 func newLab(t *testing.T) *lab {
 	t.Helper()
 	l := newDriver(t)
+	l.startAll()
+	return l
+}
+
+// startAll starts Docker with an image.
+func (l *lab) startAll() {
+	l.t.Helper()
 	for _, program := range []string{"containerd", "dockerd", client, "docker-proxy", "busybox"} {
 		if _, err := exec.LookPath(program); err != nil {
-			t.Fatalf("install docker.io and busybox: %v", err)
+			l.t.Fatalf("install docker.io and busybox: %v", err)
 		}
 	}
 	containerd := l.mounted("containerd", "--root", filepath.Join(l.Dir, "containerd"), "--state", filepath.Join(l.Dir, "run-containerd"),
 		"--address", filepath.Join(l.Dir, "containerd.sock"))
 	l.start(containerd)
-	t.Cleanup(func() { l.kill(containerd, syscall.SIGTERM) })
-	t.Cleanup(func() { l.kill(l.docker, syscall.SIGTERM) })
+	l.t.Cleanup(func() { l.kill(containerd, syscall.SIGTERM) })
+	l.t.Cleanup(func() { l.kill(l.docker, syscall.SIGTERM) })
 	l.startDocker()
-	t.Cleanup(l.removeContainers)
+	l.t.Cleanup(l.removeContainers)
 	l.importImage()
-	return l
 }
 
 // inGuest is a command in the guest's network namespace, with its output in the test's directory.
@@ -121,7 +135,7 @@ func (l *lab) mounted(args ...string) *exec.Cmd {
 func (l *lab) startDriver() {
 	l.t.Helper()
 	l.driver = l.mounted(filepath.Join(l.Dir, driverName), "-server", l.Server, "-credentials", filepath.Join(l.Dir, "unnest"),
-		"-state", filepath.Join(l.Dir, "networks"), "-interval", "1s", "-max-idle", l.maxIdle, "-v")
+		"-state", filepath.Join(l.Dir, "networks"), "-socket", l.socketOfDriver, "-interval", "1s", "-max-idle", l.maxIdle, "-v")
 	l.start(l.driver)
 }
 
