@@ -90,6 +90,7 @@ func TestCrashAtEachStep(t *testing.T) {
 	create := map[string][]string{
 		pods: {"--ipam-driver", "unnest"}, shop: {"--ipam-driver", "null", "-o", "segment=shop", "-o", "key=" + segmentKey},
 	}
+	link := map[string]string{pods: "eth0", shop: "hostlo0"}
 	steps := map[string][]string{
 		pods: {
 			"IpamDriver.RequestAddress", "NetworkDriver.CreateEndpoint", "NetworkDriver.Join", "NetworkDriver.ProgramExternalConnectivity",
@@ -146,6 +147,12 @@ func TestCrashAtEachStep(t *testing.T) {
 					if l.do("ps", "-aq") != "" {
 						l.do("rm", "-f", "web")
 					}
+					l.do("run", "-d", "--name", "next", "--network", network, "box", "sleep", "1000")
+					l.until("the next container has its link", func() error {
+						_, err := l.try("exec", "next", "busybox", "test", "-d", "/sys/class/net/"+link[network])
+						return err
+					})
+					l.do("rm", "-f", "next")
 					l.do("network", "rm", network)
 					l.maxIdle = "1s" // all containers are gone
 					l.restartDriver()

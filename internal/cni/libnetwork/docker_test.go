@@ -185,6 +185,34 @@ func TestCrashes(t *testing.T) {
 	l.do("network", "rm", "pods")
 }
 
+// A container may have a NIC and a shared localhost. Two containers stop at once, and a network is pruned when it has no containers.
+func TestTwoNetworks(t *testing.T) {
+	l := newLab(t)
+	l.createNetwork()
+	l.do("network", "create", "-d", "unnest", "--ipam-driver", "null", "-o", "segment=shop", "-o", "key="+segmentKey, "shop")
+	for _, name := range []string{"one", "two"} {
+		l.do("run", "-d", "--name", name, "--network", "pods", "box", "sleep", "1000")
+	}
+	l.do("network", "connect", "shop", "one")
+	if links := l.do("exec", "one", "busybox", "ls", "/sys/class/net"); links != "eth0\nhostlo0\nlo" {
+		t.Errorf("the container has %q", links)
+	}
+	l.do("exec", "one", "busybox", "ping", "-c1", "-w10", gateway4)
+	if out := l.do("network", "prune", "-f"); out != "" {
+		t.Errorf("networks with containers are pruned: %s", out)
+	}
+	l.do("stop", "-t1", "one", "two")
+	l.wantNoNICs()
+	l.do("network", "disconnect", "-f", "pods", "two")
+	l.do("start", "one")
+	l.do("exec", "one", "busybox", "ping", "-c1", "-w10", gateway4)
+	l.do("rm", "-f", "one", "two")
+	l.wantNoNICs()
+	if out := l.do("network", "prune", "-f"); !strings.Contains(out, "pods") || !strings.Contains(out, "shop") {
+		t.Errorf("networks without containers are not pruned: %s", out)
+	}
+}
+
 // Four at a time, and nothing is left.
 func TestMany(t *testing.T) {
 	l := newLab(t)

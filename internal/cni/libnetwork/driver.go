@@ -47,7 +47,10 @@ func (d *driver) createNetwork(_ context.Context, r network) (any, error) {
 	return nil, nil
 }
 
-func (d *driver) deleteNetwork(_ context.Context, r network) (any, error) {
+func (d *driver) deleteNetwork(ctx context.Context, r network) (any, error) {
+	if err := d.leaveLost(ctx, func(_ string, in sandbox) bool { return in.Network == r.NetworkID }); err != nil {
+		return nil, err
+	}
 	return nil, d.netFiles.remove(r.NetworkID)
 }
 

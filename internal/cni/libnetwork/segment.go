@@ -77,6 +77,14 @@ func (d *driver) configuration(s segmentNetwork) ([]byte, error) {
 	return stdin, hostlo.CheckConfiguration(stdin)
 }
 
+// sandbox is the network namespace of an endpoint of a Hostlo network, as its file has it.
+type sandbox struct{ Network, Path string }
+
+func (s sandbox) exists() bool {
+	pod, err := ns.GetNS(s.Path)
+	return err == nil && pod.Close() == nil
+}
+
 // arguments are those of the CNI plugin for an endpoint.
 func (d *driver) arguments(s segmentNetwork, r endpoint) (*skel.CmdArgs, error) {
 	stdin, err := d.configuration(s)
@@ -96,11 +104,17 @@ func (d *driver) joinSegment(ctx context.Context, s segmentNetwork, r endpoint) 
 	if err != nil {
 		return err
 	}
-	if err := d.sandboxes.write(r.EndpointID, r.SandboxKey); err != nil {
+	if err := d.sandboxes.write(r.EndpointID, sandbox{r.NetworkID, r.SandboxKey}); err != nil {
 		return fmt.Errorf("keep sandbox of endpoint %s: %w", r.EndpointID, err)
 	}
-	if pod, err := ns.GetNS(r.SandboxKey); err == nil {
-		err = errors.Join(pod.Close(), hostlo.Plugin.Add(ctx, args))
+	lost := func(id string, in sandbox) bool {
+		return in.Network == r.NetworkID && id != r.EndpointID && !d.isJoining(id) && !in.exists()
+	}
+	if err := d.leaveLost(ctx, lost); err != nil {
+		return err
+	}
+	if (sandbox{Path: r.SandboxKey}).exists() {
+		err := hostlo.Plugin.Add(ctx, args)
 		if err != nil {
 			err = errors.Join(err, d.sandboxes.remove(r.EndpointID))
 		}
@@ -113,20 +127,33 @@ func (d *driver) joinSegment(ctx context.Context, s segmentNetwork, r endpoint) 
 	d.mu.Unlock()
 	go func() {
 		defer close(j.done)
+		defer d.forgetJoining(r.EndpointID)
 		defer cancel()
 		err := inSandbox(ctx, r.SandboxKey, func(ns.NetNS) (bool, error) { return true, hostlo.Plugin.Add(ctx, args) })
 		if err != nil && ctx.Err() == nil {
-			d.log.Error("join segment", "segment", s.Segment, "endpoint", r.EndpointID, "error", err)
+			d.log.Error("join segment", "segment", s.Segment, "endpoint", r.EndpointID, "error", errors.Join(err, d.sandboxes.remove(r.EndpointID)))
 		}
 	}()
 	return nil
+}
+
+func (d *driver) isJoining(id string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, ok := d.joins[id]
+	return ok
+}
+
+func (d *driver) forgetJoining(id string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.joins, id)
 }
 
 // endJoining ends the joinSegment of an endpoint that still waits.
 func (d *driver) endJoining(id string) {
 	d.mu.Lock()
 	j, ok := d.joins[id]
-	delete(d.joins, id)
 	d.mu.Unlock()
 	if ok {
 		j.cancel()
@@ -141,10 +168,12 @@ func (d *driver) leaveSegment(ctx context.Context, r endpoint) error {
 		return err
 	}
 	d.endJoining(r.EndpointID)
-	err = d.sandboxes.read(r.EndpointID, &r.SandboxKey)
+	var in sandbox
+	err = d.sandboxes.read(r.EndpointID, &in)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // it has left
 	}
+	r.SandboxKey = in.Path
 	args, argsErr := d.arguments(s, r)
 	if err := errors.Join(err, argsErr); err != nil {
 		return err
@@ -153,4 +182,18 @@ func (d *driver) leaveSegment(ctx context.Context, r endpoint) error {
 		return err
 	}
 	return d.sandboxes.remove(r.EndpointID)
+}
+
+// leaveLost leaves the segment for the endpoints that are lost: Docker forgets those of a crash without a call.
+func (d *driver) leaveLost(ctx context.Context, lost func(id string, in sandbox) bool) error {
+	endpoints, err := d.sandboxes.names()
+	for _, id := range endpoints {
+		var in sandbox
+		if readErr := d.sandboxes.read(id, &in); readErr != nil {
+			err = errors.Join(err, readErr)
+		} else if lost(id, in) {
+			err = errors.Join(err, d.leaveSegment(ctx, endpoint{NetworkID: in.Network, EndpointID: id}))
+		}
+	}
+	return err
 }

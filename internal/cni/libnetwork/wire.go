@@ -3,6 +3,7 @@ package libnetwork
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -103,8 +104,11 @@ func on[T any](d *driver, mux *http.ServeMux, call string, serve func(context.Co
 		var request T
 		begin := time.Now()
 		err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<20)).Decode(&request)
-		if r.ContentLength == 0 {
-			err = nil // some calls have no arguments
+		if _, without := any(request).(struct{}); r.ContentLength == 0 {
+			err = nil
+			if !without {
+				err = errors.New("Docker repeats a call without its arguments, because the driver ended before it had answered; try again")
+			}
 		}
 		var answer any
 		if err == nil {
