@@ -202,7 +202,11 @@ func (h *fakeHost) LeaveSegment(_ context.Context, r *hostdpb.LeaveSegmentReques
 		return &hostdpb.LeaveSegmentResponse{}, nil
 	}
 	h.endpoint = nil
-	return &hostdpb.LeaveSegmentResponse{}, link(h.lab.Host, "endpoint", netlink.LinkDel)
+	err = link(h.lab.Host, "endpoint", netlink.LinkDel)
+	if errors.As(err, &netlink.LinkNotFoundError{}) {
+		err = nil // it ended with the container's network namespace
+	}
+	return &hostdpb.LeaveSegmentResponse{}, err
 }
 
 // inSegment reports whether the guest has an endpoint.

@@ -82,6 +82,7 @@ func (d *driver) run(ctx context.Context, socket string, interval time.Duration)
 	server := &http.Server{Handler: d.handler(), ReadHeaderTimeout: time.Minute}
 	failed := make(chan error, 1)
 	go func() { failed <- fmt.Errorf("serve Docker: %w", server.Serve(l)) }()
+	go d.resumeJoins(ctx)
 	go d.maintain(ctx, interval)
 	select {
 	case err := <-failed:

@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -134,5 +137,28 @@ func TestSweep(t *testing.T) {
 		return nil
 	})
 	l.host.remove("pod")
+	l.wantNoNICs()
+}
+
+// A container joins its segment though the driver was killed before Docker had made its network namespace.
+func TestResumedJoin(t *testing.T) {
+	l := newDriver(t)
+	l.must("NetworkDriver.CreateNetwork", map[string]any{
+		"NetworkID": "n1", "Options": map[string]any{"com.docker.network.generic": map[string]any{"segment": "shop", "key": segmentKey}},
+	})
+	r := map[string]any{"NetworkID": "n1", "EndpointID": "e1", "SandboxKey": filepath.Join(l.Dir, "sandbox")}
+	l.must("NetworkDriver.CreateEndpoint", r)
+	l.must("NetworkDriver.Join", r)
+	l.restartDriver()
+	l.must("Plugin.Activate", nil)
+	l.Must(os.Symlink(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), l.Pod.Fd()), filepath.Join(l.Dir, "sandbox")))
+	l.until("the container is in the segment", func() error {
+		if !l.host.inSegment() {
+			return errors.New("the guest has no endpoint")
+		}
+		return nil
+	})
+	l.restartDriver()
+	l.must("NetworkDriver.Leave", r)
 	l.wantNoNICs()
 }

@@ -78,7 +78,10 @@ func (d *driver) configuration(s segmentNetwork) ([]byte, error) {
 }
 
 // sandbox is the network namespace of an endpoint of a Hostlo network, as its file has it.
-type sandbox struct{ Network, Path string }
+type sandbox struct {
+	Network, Path string
+	Joined        bool
+}
 
 func (s sandbox) exists() bool {
 	pod, err := ns.GetNS(s.Path)
@@ -104,7 +107,8 @@ func (d *driver) joinSegment(ctx context.Context, s segmentNetwork, r endpoint) 
 	if err != nil {
 		return err
 	}
-	if err := d.sandboxes.write(r.EndpointID, sandbox{r.NetworkID, r.SandboxKey}); err != nil {
+	in := sandbox{Network: r.NetworkID, Path: r.SandboxKey}
+	if err := d.sandboxes.write(r.EndpointID, in); err != nil {
 		return fmt.Errorf("keep sandbox of endpoint %s: %w", r.EndpointID, err)
 	}
 	lost := func(id string, in sandbox) bool {
@@ -113,12 +117,16 @@ func (d *driver) joinSegment(ctx context.Context, s segmentNetwork, r endpoint) 
 	if err := d.leaveLost(ctx, lost); err != nil {
 		return err
 	}
-	if (sandbox{Path: r.SandboxKey}).exists() {
+	add := func() error {
+		in.Joined = true
 		err := hostlo.Plugin.Add(ctx, args)
 		if err != nil {
-			err = errors.Join(err, d.sandboxes.remove(r.EndpointID))
+			return errors.Join(err, d.sandboxes.remove(r.EndpointID))
 		}
-		return err
+		return d.sandboxes.write(r.EndpointID, in)
+	}
+	if in.exists() {
+		return add()
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	j := joining{cancel, make(chan struct{})}
@@ -129,12 +137,32 @@ func (d *driver) joinSegment(ctx context.Context, s segmentNetwork, r endpoint) 
 		defer close(j.done)
 		defer d.forgetJoining(r.EndpointID)
 		defer cancel()
-		err := inSandbox(ctx, r.SandboxKey, func(ns.NetNS) (bool, error) { return true, hostlo.Plugin.Add(ctx, args) })
+		err := inSandbox(ctx, r.SandboxKey, func(ns.NetNS) (bool, error) { return true, add() })
 		if err != nil && ctx.Err() == nil {
-			d.log.Error("join segment", "segment", s.Segment, "endpoint", r.EndpointID, "error", errors.Join(err, d.sandboxes.remove(r.EndpointID)))
+			d.log.Error("join segment", "segment", s.Segment, "endpoint", r.EndpointID, "error", err)
 		}
 	}()
 	return nil
+}
+
+// resumeJoins goes on with what the driver before this one has not finished.
+func (d *driver) resumeJoins(ctx context.Context) {
+	endpoints, err := d.sandboxes.names()
+	for _, id := range endpoints {
+		var in sandbox
+		if readErr := d.sandboxes.read(id, &in); readErr != nil || in.Joined {
+			err = errors.Join(err, readErr)
+			continue
+		}
+		r := endpoint{NetworkID: in.Network, EndpointID: id, SandboxKey: in.Path}
+		s, ok, netErr := d.segmentNetwork(in.Network)
+		if err = errors.Join(err, netErr, d.leaveSegment(ctx, r)); ok {
+			err = errors.Join(err, d.joinSegment(ctx, s, r))
+		}
+	}
+	if err != nil {
+		d.log.Error("resume joins of segments", "error", err)
+	}
 }
 
 func (d *driver) isJoining(id string) bool {
