@@ -48,7 +48,13 @@ func (d *driver) createNetwork(_ context.Context, r network) (any, error) {
 }
 
 func (d *driver) deleteNetwork(ctx context.Context, r network) (any, error) {
-	if err := d.leaveLost(ctx, func(_ string, in sandbox) bool { return in.Network == r.NetworkID }); err != nil {
+	err := d.endpoints(func(lost endpoint, _ bool) error {
+		if lost.NetworkID != r.NetworkID {
+			return nil
+		}
+		return d.leaveSegment(ctx, lost)
+	})
+	if err != nil {
 		return nil, err
 	}
 	return nil, d.netFiles.remove(r.NetworkID)

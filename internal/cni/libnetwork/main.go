@@ -79,10 +79,12 @@ func (d *driver) run(ctx context.Context, socket string, interval time.Duration)
 	if err != nil {
 		return fmt.Errorf("listen for Docker: %w", err)
 	}
+	if err := d.resumeJoins(ctx); err != nil {
+		d.log.Error("resume joins of segments", "error", err)
+	}
 	server := &http.Server{Handler: d.handler(), ReadHeaderTimeout: time.Minute}
 	failed := make(chan error, 1)
 	go func() { failed <- fmt.Errorf("serve Docker: %w", server.Serve(l)) }()
-	go d.resumeJoins(ctx)
 	go d.maintain(ctx, interval)
 	select {
 	case err := <-failed:

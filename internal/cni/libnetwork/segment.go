@@ -83,8 +83,8 @@ type sandbox struct {
 	Joined        bool
 }
 
-func (s sandbox) exists() bool {
-	pod, err := ns.GetNS(s.Path)
+func exists(path string) bool {
+	pod, err := ns.GetNS(path)
 	return err == nil && pod.Close() == nil
 }
 
@@ -111,10 +111,13 @@ func (d *driver) joinSegment(ctx context.Context, s segmentNetwork, r endpoint) 
 	if err := d.sandboxes.write(r.EndpointID, in); err != nil {
 		return fmt.Errorf("keep sandbox of endpoint %s: %w", r.EndpointID, err)
 	}
-	lost := func(id string, in sandbox) bool {
-		return in.Network == r.NetworkID && id != r.EndpointID && !d.isJoining(id) && !in.exists()
-	}
-	if err := d.leaveLost(ctx, lost); err != nil {
+	err = d.endpoints(func(lost endpoint, joined bool) error { // Docker forgets those of a crash without a call
+		if lost.NetworkID != r.NetworkID || lost.EndpointID == r.EndpointID || !joined || exists(lost.SandboxKey) {
+			return nil
+		}
+		return d.leaveSegment(ctx, lost)
+	})
+	if err != nil {
 		return err
 	}
 	add := func() error {
@@ -125,7 +128,7 @@ func (d *driver) joinSegment(ctx context.Context, s segmentNetwork, r endpoint) 
 		}
 		return d.sandboxes.write(r.EndpointID, in)
 	}
-	if in.exists() {
+	if exists(in.Path) {
 		return add()
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -135,7 +138,6 @@ func (d *driver) joinSegment(ctx context.Context, s segmentNetwork, r endpoint) 
 	d.mu.Unlock()
 	go func() {
 		defer close(j.done)
-		defer d.forgetJoining(r.EndpointID)
 		defer cancel()
 		err := inSandbox(ctx, r.SandboxKey, func(ns.NetNS) (bool, error) { return true, add() })
 		if err != nil && ctx.Err() == nil {
@@ -145,43 +147,36 @@ func (d *driver) joinSegment(ctx context.Context, s segmentNetwork, r endpoint) 
 	return nil
 }
 
-// resumeJoins goes on with what the driver before this one has not finished.
-func (d *driver) resumeJoins(ctx context.Context) {
-	endpoints, err := d.sandboxes.names()
-	for _, id := range endpoints {
+// endpoints calls f for each endpoint of the Hostlo networks.
+func (d *driver) endpoints(f func(r endpoint, joined bool) error) error {
+	all, err := d.sandboxes.names()
+	for _, id := range all {
 		var in sandbox
-		if readErr := d.sandboxes.read(id, &in); readErr != nil || in.Joined {
-			err = errors.Join(err, readErr)
-			continue
+		oneErr := d.sandboxes.read(id, &in)
+		if oneErr == nil {
+			oneErr = f(endpoint{NetworkID: in.Network, EndpointID: id, SandboxKey: in.Path}, in.Joined)
 		}
-		r := endpoint{NetworkID: in.Network, EndpointID: id, SandboxKey: in.Path}
-		s, ok, netErr := d.segmentNetwork(in.Network)
-		if err = errors.Join(err, netErr, d.leaveSegment(ctx, r)); ok {
-			err = errors.Join(err, d.joinSegment(ctx, s, r))
-		}
+		err = errors.Join(err, oneErr)
 	}
-	if err != nil {
-		d.log.Error("resume joins of segments", "error", err)
-	}
+	return err
 }
 
-func (d *driver) isJoining(id string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	_, ok := d.joins[id]
-	return ok
-}
-
-func (d *driver) forgetJoining(id string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.joins, id)
+// resumeJoins goes on with what the driver before this one has not finished.
+func (d *driver) resumeJoins(ctx context.Context) error {
+	return d.endpoints(func(r endpoint, joined bool) error {
+		s, ok, err := d.segmentNetwork(r.NetworkID)
+		if joined || !ok || err != nil {
+			return err
+		}
+		return errors.Join(d.leaveSegment(ctx, r), d.joinSegment(ctx, s, r))
+	})
 }
 
 // endJoining ends the joinSegment of an endpoint that still waits.
 func (d *driver) endJoining(id string) {
 	d.mu.Lock()
 	j, ok := d.joins[id]
+	delete(d.joins, id)
 	d.mu.Unlock()
 	if ok {
 		j.cancel()
@@ -210,18 +205,4 @@ func (d *driver) leaveSegment(ctx context.Context, r endpoint) error {
 		return err
 	}
 	return d.sandboxes.remove(r.EndpointID)
-}
-
-// leaveLost leaves the segment for the endpoints that are lost: Docker forgets those of a crash without a call.
-func (d *driver) leaveLost(ctx context.Context, lost func(id string, in sandbox) bool) error {
-	endpoints, err := d.sandboxes.names()
-	for _, id := range endpoints {
-		var in sandbox
-		if readErr := d.sandboxes.read(id, &in); readErr != nil {
-			err = errors.Join(err, readErr)
-		} else if lost(id, in) {
-			err = errors.Join(err, d.leaveSegment(ctx, endpoint{NetworkID: in.Network, EndpointID: id}))
-		}
-	}
-	return err
 }
