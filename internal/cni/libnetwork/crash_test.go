@@ -117,7 +117,7 @@ func TestCrashAtEachStep(t *testing.T) {
 				if program == "daemon" && !toDaemon || program == "dockerd" && toDaemon {
 					continue
 				}
-				t.Run(program+" at "+step, func(t *testing.T) {
+				t.Run(program+" at "+step+" of "+network, func(t *testing.T) {
 					l.t = t
 					l.do(slices.Concat([]string{"network", "create", "-d", "unnest"}, create[network], []string{network})...)
 					f.arm(step, end)

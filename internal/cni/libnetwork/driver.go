@@ -131,9 +131,6 @@ func (d *driver) join(ctx context.Context, r endpoint) (any, error) {
 
 // leave comes before Docker moves the link back.
 func (d *driver) leave(ctx context.Context, r endpoint) (any, error) {
-	if _, ok := d.findEndpoint(r.EndpointID); ok {
-		return nil, nil
-	}
 	return nil, d.leaveSegment(ctx, r)
 }
 

@@ -1,6 +1,7 @@
 package libnetwork
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,36 +16,30 @@ import (
 // routes, of which that of the guest's own NIC overlaps the tenant's subnet.
 const anyPool = "0.0.0.0/0"
 
-// subnet is one of the tenant's.
-type subnet struct {
-	prefix  netip.Prefix
-	gateway netip.Addr
-}
-
 // subnets asks the host daemon for the tenant's subnets of IPv4.
-func (d *driver) subnets(ctx context.Context) (all []subnet, err error) {
+func (d *driver) subnets(ctx context.Context) (all []*hostdpb.Subnet, err error) {
 	err = d.withDaemon(func(c hostclient.Client) error {
 		s, err := c.Status(ctx, &hostdpb.StatusRequest{})
-		if err != nil {
-			return err
-		}
 		for _, w := range s.GetSubnets() {
-			p, err := netip.ParsePrefix(w.GetPrefix())
-			if err != nil {
-				return fmt.Errorf("read the host daemon's answer: %w", err)
-			}
-			g, _ := netip.ParseAddr(w.GetGateway()) // it may have none
-			if p.Addr().Is4() {
-				all = append(all, subnet{p, g})
+			if !strings.Contains(w.GetPrefix(), ":") {
+				all = append(all, w)
 			}
 		}
-		return nil
+		return err
 	})
 	if err == nil && len(all) == 0 {
 		err = errors.New("host daemon: the tenant has no range of IPv4 addresses, or the daemon is too old to say; " +
 			"add ranges to its configuration, or update unnest hostd on the host")
 	}
 	return all, err
+}
+
+// gateway is ADDRESS/PREFIX-LENGTH of a subnet's gateway, "" if it has none.
+func gateway(w *hostdpb.Subnet) string {
+	if w.GetGateway() == "" {
+		return ""
+	}
+	return w.GetGateway() + w.GetPrefix()[strings.Index(w.GetPrefix(), "/"):]
 }
 
 // requestPool serves "docker network create": a pool is the tenant's subnet, whichever network uses it.
@@ -60,36 +55,27 @@ func (d *driver) requestPool(ctx context.Context, r poolRequest) (any, error) {
 		return nil, err
 	}
 	var known []string
-	for _, s := range all {
-		if r.Pool == "" || r.Pool == s.prefix.String() {
-			answer := poolAnswer{PoolID: s.prefix.String(), Pool: r.Pool, Data: map[string]string{}}
-			if r.Pool == "" {
-				answer.Pool = anyPool
-			}
-			if s.gateway.IsValid() {
-				answer.Data[labelGateway] = netip.PrefixFrom(s.gateway, s.prefix.Bits()).String()
+	for _, w := range all {
+		if r.Pool == "" || r.Pool == w.GetPrefix() {
+			answer := poolAnswer{PoolID: w.GetPrefix(), Pool: cmp.Or(r.Pool, anyPool), Data: map[string]string{}}
+			if g := gateway(w); g != "" {
+				answer.Data[labelGateway] = g
 			}
 			return answer, nil
 		}
-		known = append(known, s.prefix.String())
+		known = append(known, w.GetPrefix())
 	}
 	return nil, fmt.Errorf("--subnet %s: want the tenant's, %s", r.Pool, strings.Join(known, " or "))
 }
 
 // requestAddress attaches a NIC and returns its address. The gateway is the host's and needs no NIC.
 func (d *driver) requestAddress(ctx context.Context, r addressRequest) (any, error) {
-	pool, err := netip.ParsePrefix(r.PoolID)
-	if err != nil {
-		return nil, fmt.Errorf("pool %q: %w", r.PoolID, err)
-	}
-	var wanted netip.Addr
-	if r.Address != "" {
-		if wanted, err = netip.ParseAddr(r.Address); err != nil {
-			return nil, fmt.Errorf("address %q: %w", r.Address, err)
-		}
-	}
 	if r.Options[addressType] == labelGateway {
-		return d.requestGateway(ctx, pool, wanted)
+		return d.requestGateway(ctx, r)
+	}
+	wanted, err := netip.ParseAddr(r.Address)
+	if err != nil && r.Address != "" {
+		return nil, fmt.Errorf("address %q: %w", r.Address, err)
 	}
 	n, err := d.attach(ctx, wanted)
 	if err != nil {
@@ -99,23 +85,21 @@ func (d *driver) requestAddress(ctx context.Context, r addressRequest) (any, err
 }
 
 // requestGateway serves "docker network create --gateway", and a tenant that has none.
-func (d *driver) requestGateway(ctx context.Context, pool netip.Prefix, wanted netip.Addr) (any, error) {
+func (d *driver) requestGateway(ctx context.Context, r addressRequest) (any, error) {
 	all, err := d.subnets(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range all {
+	for _, w := range all {
 		switch {
-		case s.prefix != pool:
-		case !s.gateway.IsValid() && !wanted.IsValid():
-			return addressAnswer{anyPool}, nil
-		case !wanted.IsValid() || wanted == s.gateway:
-			return addressAnswer{netip.PrefixFrom(s.gateway, pool.Bits()).String()}, nil
+		case w.GetPrefix() != r.PoolID:
+		case r.Address != "" && r.Address != w.GetGateway():
+			return nil, fmt.Errorf("--gateway %s: the host's is %s; leave it out", r.Address, w.GetGateway())
 		default:
-			return nil, fmt.Errorf("--gateway %s: the host's is %s; leave it out", wanted, s.gateway)
+			return addressAnswer{cmp.Or(gateway(w), anyPool)}, nil
 		}
 	}
-	return nil, fmt.Errorf("pool %s is not the tenant's any more", pool)
+	return nil, fmt.Errorf("pool %s is not the tenant's any more", r.PoolID)
 }
 
 // releaseAddress detaches the NIC with an address. One with an endpoint is that of a later container.

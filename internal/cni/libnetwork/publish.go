@@ -111,10 +111,7 @@ func (d *driver) publish(ctx context.Context, r endpoint) (_ any, err error) {
 
 // unpublish serves RevokeExternalConnectivity.
 func (d *driver) unpublish(_ context.Context, r endpoint) (any, error) {
-	n, ok := d.findEndpoint(r.EndpointID)
-	if !ok {
-		return nil, nil
-	}
+	n, _ := d.findEndpoint(r.EndpointID)
 	return nil, stopProxies(n)
 }
 

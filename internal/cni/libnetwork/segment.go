@@ -152,11 +152,9 @@ func (d *driver) endpoints(f func(r endpoint, joined bool) error) error {
 	all, err := d.sandboxes.names()
 	for _, id := range all {
 		var in sandbox
-		oneErr := d.sandboxes.read(id, &in)
-		if oneErr == nil {
-			oneErr = f(endpoint{NetworkID: in.Network, EndpointID: id, SandboxKey: in.Path}, in.Joined)
+		if err = errors.Join(err, d.sandboxes.read(id, &in)); in.Path != "" {
+			err = errors.Join(err, f(endpoint{NetworkID: in.Network, EndpointID: id, SandboxKey: in.Path}, in.Joined))
 		}
-		err = errors.Join(err, oneErr)
 	}
 	return err
 }

@@ -58,7 +58,10 @@ func (d *driver) sweep(ctx context.Context, before map[string]time.Time) (idle m
 	if err := portfilter.Ensure(d.server); err != nil { // such as a kernel without nftables
 		d.log.Warn("keep containers away from the host daemon's port", "error", err)
 	}
-	kept := d.owners()
+	kept, err := d.nicFiles.names()
+	if err != nil {
+		return before, err
+	}
 	var nics []*hostdpb.NIC
 	err = d.withDaemon(func(c hostclient.Client) error {
 		answer, err := c.ListNICs(ctx, &hostdpb.ListNICsRequest{})
@@ -100,18 +103,6 @@ func (d *driver) sweep(ctx context.Context, before map[string]time.Time) (idle m
 		}
 	}
 	return idle, err
-}
-
-// owners are those of the NICs with a file.
-func (d *driver) owners() (all []string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for owner, n := range d.nics {
-		if len(n.Addresses) > 0 {
-			all = append(all, owner)
-		}
-	}
-	return all
 }
 
 // guestMACs are those of the links in the guest's own network namespace.
