@@ -267,7 +267,7 @@ docker-compose down`)
 	if got := m.run("docker ps -a --format '{{.Names}}'; docker network ls --filter driver=unnest --format '{{.Name}}'"); got != "lasting\npods\n" {
 		d.t.Errorf("docker-compose down during up leaves %s", got)
 	}
-	const configuration = "ip -brief link; ip route; nft -s list ruleset"
+	const configuration = "ip -brief link; ip route; nft -s list ruleset 2>/dev/null" // it warns of the rules of iptables
 	before := m.run(configuration)
 	runs, begin := cmp.Or(os.Getenv("UNNEST_ROUNDS"), "8"), time.Now()
 	if out := m.run(fmt.Sprintf("seq %s | xargs -P4 -I{} sh -c 'docker run --rm --network pods busybox ping -c1 -W10 %s >/tmp/run.{} 2>&1 || cat /tmp/run.{}'", runs, lab.TenantGateway)); out != "" {
