@@ -242,7 +242,10 @@ func TestSegment(t *testing.T) {
 		l.do("network", "create", "-d", "unnest", "--ipam-driver", "null", "-o", "segment=shop", "-o", "key="+key, name)
 	}
 	create("shop", segmentKey)
-	l.do("run", "-d", "--name", "part", "--network", "shop", "box", "sleep", "1000")
+	l.do("run", "-d", "--name", "part", "--network", "shop", "--sysctl", "net.ipv6.conf.all.disable_ipv6=0", "box", "sleep", "1000")
+	if all := l.do("exec", "part", "busybox", "cat", "/proc/net/if_inet6"); !strings.Contains(all, "00000000000000000000000000000001") {
+		t.Errorf("the container has no ::1: %s", all)
+	}
 	hasEndpoint := func() {
 		t.Helper()
 		l.until("the container is in the segment", func() error {
