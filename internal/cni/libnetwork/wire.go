@@ -107,7 +107,7 @@ func on[T any](d *driver, mux *http.ServeMux, call string, serve func(context.Co
 		if _, without := any(request).(struct{}); r.ContentLength == 0 {
 			err = nil
 			if !without {
-				err = errors.New("Docker repeats a call without its arguments, because the driver ended before it had answered; try again")
+				err = errors.New("the call has no arguments: Docker repeats one that the driver had not answered when it ended; try again")
 			}
 		}
 		var answer any
