@@ -228,6 +228,23 @@ tap9            br0     shop    -      no guest has it
 	}
 }
 
+// The status lists what guests do not give up.
+func TestPrintKept(t *testing.T) {
+	var out bytes.Buffer
+	if err := printStatus(&out, status.Status{Guests: []status.Guest{{Name: "node1", Shared: []status.Share{
+		{Kind: "volume", Pod: "shop.u1", Name: "data", Kept: true}, {Kind: "volume", Pod: "shop.u2", Name: "data", Port: 1},
+	}}}}); err != nil {
+		t.Fatal(err)
+	}
+	want := `
+GUEST  KEEPS   POD      NAME  FIX
+node1  volume  shop.u1  data  end the processes that use it
+`
+	if !strings.HasSuffix(out.String(), want) {
+		t.Errorf("got:\n%s\nwant at its end:\n%s", &out, want)
+	}
+}
+
 // configFile writes a configuration with one tenant, one guest, and more.
 func configFile(t *testing.T, more string) string {
 	t.Helper()

@@ -87,6 +87,7 @@ func printStatus(out io.Writer, s status.Status) error {
 	printPolicies(w, s.Tenants)
 	printSegments(w, s.Segments)
 	printUnguarded(w, s.Unguarded)
+	printKept(w, s.Guests)
 	printProblems(w, s.Problems)
 	return w.Flush()
 }
@@ -193,6 +194,19 @@ func printSegments(w *tabwriter.Writer, segments []status.Segment) {
 		}
 		n := s.Total()
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%s\n", s.Tenant, s.Pod, s.Mode, s.TAP, n.Frames, n.Dropped(), strings.Join(fractions, ", "))
+	}
+}
+
+// printKept prints the volumes and memory that guests do not give up.
+func printKept(w *tabwriter.Writer, guests []status.Guest) {
+	header := "\nGUEST\tKEEPS\tPOD\tNAME\tFIX\n"
+	for _, g := range guests {
+		for _, s := range g.Shared {
+			if s.Kept {
+				fmt.Fprintf(w, "%s%s\t%s\t%s\t%s\tend the processes that use it\n", header, g.Name, s.Kind, s.Pod, s.Name)
+				header = ""
+			}
+		}
 	}
 }
 

@@ -6,13 +6,15 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"sync"
 	"syscall"
-	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
@@ -30,9 +32,6 @@ pod share.
   unnest-volume driver [flags]
 
 `
-
-// retryTime is how long the driver waits for a daemon that does not answer.
-const retryTime = 5 * time.Second
 
 // Main is the command "unnest-volume driver". It runs until a signal and returns the exit code: 0 ended by
 // a signal, 1 failed, 2 wrong usage.
@@ -61,21 +60,21 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 }
 
 // run serves the kubelet at a socket, which the other one registers, until ctx ends. Nothing is published before it
-// has recovered.
+// has recovered. Meanwhile it has stale volumes detached.
 func (d *driver) run(ctx context.Context, socket, registry string) error {
-	for err, last := d.recover(ctx), ""; err != nil; err = d.recover(ctx) {
-		if hostclient.Unknown(err) {
-			return fmt.Errorf("the host daemon knows no ephemeral volumes: update it: %w", err)
-		}
-		if text := err.Error(); text != last {
-			d.log.Warn("find what is published; trying again", "error", err)
-			last = text
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(retryTime):
-		}
+	err := d.again(ctx, "find what is published", func() error { return d.recover(ctx) })
+	if ctx.Err() != nil {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("the host daemon knows no ephemeral volumes: update it: %w", err)
+	}
+	var detaching sync.WaitGroup
+	defer detaching.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for _, p := range slices.Collect(maps.Keys(d.stale)) {
+		detaching.Go(func() { d.detachStale(ctx, p) })
 	}
 	failed := make(chan error, 3)
 	server := grpc.NewServer()

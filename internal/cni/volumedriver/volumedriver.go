@@ -63,13 +63,19 @@ type driver struct {
 	dial    func() (daemon, error)
 	mount   func(ctx context.Context, v *hostdpb.Volume, dir string) error
 
-	mu   sync.Mutex
-	busy map[string]bool // IDs of the volumes of calls under way
+	retry time.Duration
+
+	mu    sync.Mutex
+	busy  map[string]bool    // IDs of the volumes of calls under way
+	stale map[published]bool // volumes, without a target, that an earlier system of the guest has left
 }
+
+// retryTime is how long the driver waits after a request that has failed.
+const retryTime = 5 * time.Second
 
 func newDriver(node string, server netip.AddrPort, credentials, state string, log *slog.Logger) *driver {
 	return &driver{
-		node: node, log: log, records: records(state), mount: volume.Mount, busy: map[string]bool{},
+		node: node, log: log, records: records(state), mount: volume.Mount, retry: retryTime, busy: map[string]bool{}, stale: map[published]bool{},
 		dial: func() (daemon, error) { return hostclient.Dial(server, credentials) },
 	}
 }
@@ -150,6 +156,8 @@ func (d *driver) publish(ctx context.Context, id string, p published, key, group
 		return status.Errorf(codes.AlreadyExists, "volume %s is published as %s/%s at %s", id, was.Pod, was.Name, was.Target)
 	case err != nil && !errors.Is(err, os.ErrNotExist):
 		return err
+	case d.isStale(p):
+		return status.Errorf(codes.Unavailable, "volume %s/%s is still attached since before the restart of this node: it is detached first", p.Pod, p.Name)
 	}
 	mounted, err := volume.Mounted(p.Target)
 	if err != nil {
@@ -233,10 +241,7 @@ func (d *driver) withdraw(ctx context.Context, id string, p published) error {
 	}
 	used, err := d.records.use(p, id)
 	if err == nil && p.Pod != "" && !used {
-		err = d.ask(func(c daemon) error {
-			_, err := c.DetachVolume(ctx, &hostdpb.DetachVolumeRequest{Pod: p.Pod, Name: p.Name})
-			return err
-		})
+		err = d.detach(ctx, p)
 	}
 	if err != nil {
 		return err
@@ -273,14 +278,14 @@ func (d *driver) exclusively(what, id string, f func() error) error {
 	return status.Error(codes.Internal, err.Error())
 }
 
-// recover forgets what is published no more, such as after a restart of the guest, and has the daemon
-// detach it.
+// recover forgets what is published no more, such as after a restart of the guest, and notes what of it the
+// daemon has attached still. A daemon that cannot list that detaches it.
 func (d *driver) recover(ctx context.Context) error {
 	all, err := d.records.all()
 	if err != nil {
 		return err
 	}
-	r := &hostdpb.CollectVolumesRequest{}
+	r := &hostdpb.CollectVolumesRequest{List: true}
 	for file, p := range all {
 		mounted, err := volume.Mounted(p.Target)
 		if err != nil {
@@ -293,7 +298,52 @@ func (d *driver) recover(ctx context.Context) error {
 		}
 	}
 	return d.ask(func(c daemon) error {
-		_, err := c.CollectVolumes(ctx, r)
+		answer, err := c.CollectVolumes(ctx, r)
+		for _, v := range answer.GetLeft() {
+			d.stale[published{Pod: v.GetPod(), Name: v.GetName()}] = true
+		}
 		return err
 	})
+}
+
+func (d *driver) isStale(p published) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.stale[published{Pod: p.Pod, Name: p.Name}]
+}
+
+// detachStale has the daemon detach a stale volume, until it has.
+func (d *driver) detachStale(ctx context.Context, p published) {
+	if err := d.again(ctx, "detach the stale volume "+p.Pod+"/"+p.Name, func() error { return d.detach(ctx, p) }); err != nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.stale, p)
+}
+
+func (d *driver) detach(ctx context.Context, p published) error {
+	return d.ask(func(c daemon) error {
+		_, err := c.DetachVolume(ctx, &hostdpb.DetachVolumeRequest{Pod: p.Pod, Name: p.Name})
+		return err
+	})
+}
+
+// again calls f until it succeeds, ctx ends, or the daemon does not know the request. It logs each new error.
+func (d *driver) again(ctx context.Context, what string, f func() error) error {
+	for last := ""; ; {
+		err := f()
+		if err == nil || hostclient.Unknown(err) {
+			return err
+		}
+		if text := err.Error(); text != last {
+			d.log.Warn(what+"; trying again", "error", err)
+			last = text
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(d.retry):
+		}
+	}
 }

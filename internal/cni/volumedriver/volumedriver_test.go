@@ -78,8 +78,14 @@ func (f *fake) CollectVolumes(_ context.Context, r *hostdpb.CollectVolumesReques
 	for _, v := range r.GetKeep() {
 		keep[v.GetPod()+"/"+v.GetName()] = true
 	}
-	f.detach(func(v string) bool { return keep[v] })
-	return &hostdpb.CollectVolumesResponse{}, f.called("collect")
+	answer := &hostdpb.CollectVolumesResponse{}
+	f.detach(func(v string) bool {
+		if pod, name, _ := strings.Cut(v, "/"); r.GetList() && !keep[v] {
+			answer.Left = append(answer.Left, &hostdpb.Volume{Pod: pod, Name: name})
+		}
+		return r.GetList() || keep[v]
+	})
+	return answer, f.called("collect")
 }
 
 func (f *fake) has() string {
@@ -108,6 +114,11 @@ func newNode(t *testing.T) *node {
 		t.Skip("needs root: set UNNEST_PRIVILEGED=1")
 	}
 	n := &node{t: t, host: &fake{attached: map[string]bool{}}, dir: t.TempDir()}
+	for _, dir := range []string{"/plugins", "/plugins_registry"} {
+		if err := os.MkdirAll(n.dir+dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
 	n.restart()
 	return n
 }
@@ -115,6 +126,7 @@ func newNode(t *testing.T) *node {
 // restart replaces the driver by another one, as after a kill.
 func (n *node) restart() {
 	d := newDriver("node1", netip.AddrPort{}, "", n.dir+"/published", slog.New(slog.NewTextHandler(n.t.Output(), nil)))
+	d.retry = time.Millisecond
 	d.dial = func() (daemon, error) { return n.host, n.host.called("dial") }
 	d.mount = func(_ context.Context, _ *hostdpb.Volume, dir string) error {
 		err := os.MkdirAll(dir, 0o755)
@@ -301,18 +313,54 @@ func TestFailures(t *testing.T) {
 }
 
 // After a restart of the guest nothing is mounted, and the daemon detaches what it still has. What is
-// mounted stays.
+// mounted stays. One that the daemon cannot detach holds up no other, and is tried again.
 func TestRecover(t *testing.T) {
 	n := newNode(t)
-	lost, kept := n.request("shop", "u1", nil), n.request("shop", "u2", nil)
+	lost, kept, later := n.request("shop", "u1", nil), n.request("shop", "u2", nil), n.request("shop", "u3", nil)
 	if err := errors.Join(n.publish(lost), n.publish(kept), volume.Unmount(lost.GetTargetPath())); err != nil {
 		t.Fatal(err)
 	}
 	n.restart()
-	if err := n.recover(t.Context()); err != nil || n.host.has() != "shop.u2/data=secret true" {
-		t.Errorf("attached %s, %v", n.host.has(), err)
+	stuck, tries := true, make(chan struct{})
+	n.host.fail = func(call string) error {
+		if call != "detach" || !stuck {
+			return nil
+		}
+		select {
+		case tries <- struct{}{}:
+		default:
+		}
+		return &hostclient.Refusal{Status: status.New(codes.DeadlineExceeded, "the guest did not give it up"), Reached: true}
 	}
-	if err := errors.Join(n.unpublish(lost), n.unpublish(kept)); err != nil {
+	socket, _ := n.serve()
+	client := csi.NewNodeClient(n.connect(socket))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for range 2 {
+		select {
+		case <-tries:
+		case <-ctx.Done():
+			t.Fatal("the driver does not try again")
+		}
+	}
+	if _, err := client.NodePublishVolume(ctx, later); err != nil {
+		t.Errorf("another volume: %v", err)
+	}
+	if _, err := client.NodePublishVolume(ctx, lost); status.Code(err) != codes.Unavailable {
+		t.Errorf("the volume that is not detached yet: %v", err)
+	}
+	n.host.mu.Lock()
+	stuck = false
+	n.host.mu.Unlock()
+	for _, err := client.NodePublishVolume(ctx, lost); err != nil; _, err = client.NodePublishVolume(ctx, lost) {
+		if status.Code(err) != codes.Unavailable {
+			t.Fatal(err)
+		}
+	}
+	if got := n.host.has(); strings.Count(got, "shop.") != 3 {
+		t.Errorf("attached %s", got)
+	}
+	if err := errors.Join(n.unpublish(lost), n.unpublish(kept), n.unpublish(later)); err != nil {
 		t.Error(err)
 	}
 	n.wantNothing(kept)
@@ -383,11 +431,6 @@ func (n *node) connect(socket string) *grpc.ClientConn {
 // The kubelet finds the driver by its registration, also after one that was killed.
 func TestRegistration(t *testing.T) {
 	n := newNode(t)
-	for _, dir := range []string{"/plugins", "/plugins_registry"} {
-		if err := os.MkdirAll(n.dir+dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
 	if err := os.WriteFile(n.dir+"/plugins/csi.sock", nil, 0o600); err != nil { // of a driver that was killed
 		t.Fatal(err)
 	}

@@ -2889,7 +2889,8 @@ func (*DetachVolumeResponse) Descriptor() ([]byte, []int) {
 
 type CollectVolumesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Keep          []*Volume              `protobuf:"bytes,1,rep,name=keep,proto3" json:"keep,omitempty"` // pod and name
+	Keep          []*Volume              `protobuf:"bytes,1,rep,name=keep,proto3" json:"keep,omitempty"`  // pod and name
+	List          bool                   `protobuf:"varint,2,opt,name=list,proto3" json:"list,omitempty"` // detach none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2931,8 +2932,16 @@ func (x *CollectVolumesRequest) GetKeep() []*Volume {
 	return nil
 }
 
+func (x *CollectVolumesRequest) GetList() bool {
+	if x != nil {
+		return x.List
+	}
+	return false
+}
+
 type CollectVolumesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Left          []*Volume              `protobuf:"bytes,1,rep,name=left,proto3" json:"left,omitempty"` // pod and name, if the request asks for a list
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2965,6 +2974,13 @@ func (x *CollectVolumesResponse) ProtoReflect() protoreflect.Message {
 // Deprecated: Use CollectVolumesResponse.ProtoReflect.Descriptor instead.
 func (*CollectVolumesResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *CollectVolumesResponse) GetLeft() []*Volume {
+	if x != nil {
+		return x.Left
+	}
+	return nil
 }
 
 type AttachSharedMemoryRequest struct {
@@ -4003,10 +4019,12 @@ const file_hostd_proto_rawDesc = "" +
 	"\x13DetachVolumeRequest\x12\x10\n" +
 	"\x03pod\x18\x01 \x01(\tR\x03pod\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"\x16\n" +
-	"\x14DetachVolumeResponse\"D\n" +
+	"\x14DetachVolumeResponse\"X\n" +
 	"\x15CollectVolumesRequest\x12+\n" +
-	"\x04keep\x18\x01 \x03(\v2\x17.unnest.hostd.v1.VolumeR\x04keep\"\x18\n" +
-	"\x16CollectVolumesResponse\"g\n" +
+	"\x04keep\x18\x01 \x03(\v2\x17.unnest.hostd.v1.VolumeR\x04keep\x12\x12\n" +
+	"\x04list\x18\x02 \x01(\bR\x04list\"E\n" +
+	"\x16CollectVolumesResponse\x12+\n" +
+	"\x04left\x18\x01 \x03(\v2\x17.unnest.hostd.v1.VolumeR\x04left\"g\n" +
 	"\x19AttachSharedMemoryRequest\x12\x10\n" +
 	"\x03pod\x18\x01 \x01(\tR\x03pod\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x12\x12\n" +
@@ -4226,56 +4244,57 @@ var file_hostd_proto_depIdxs = []int32{
 	42, // 27: unnest.hostd.v1.AttachVolumeResponse.volume:type_name -> unnest.hostd.v1.Volume
 	5,  // 28: unnest.hostd.v1.Volume.transport:type_name -> unnest.hostd.v1.VolumeTransport
 	42, // 29: unnest.hostd.v1.CollectVolumesRequest.keep:type_name -> unnest.hostd.v1.Volume
-	49, // 30: unnest.hostd.v1.AttachSharedMemoryResponse.memory:type_name -> unnest.hostd.v1.SharedMemory
-	53, // 31: unnest.hostd.v1.ApplyRequest.pod:type_name -> unnest.hostd.v1.PodPolicy
-	53, // 32: unnest.hostd.v1.ApplyRequest.more:type_name -> unnest.hostd.v1.PodPolicy
-	54, // 33: unnest.hostd.v1.PodPolicy.ingress:type_name -> unnest.hostd.v1.PolicyDirection
-	54, // 34: unnest.hostd.v1.PodPolicy.egress:type_name -> unnest.hostd.v1.PolicyDirection
-	55, // 35: unnest.hostd.v1.PolicyDirection.allow:type_name -> unnest.hostd.v1.PolicyRule
-	56, // 36: unnest.hostd.v1.PolicyRule.services:type_name -> unnest.hostd.v1.PolicyService
-	6,  // 37: unnest.hostd.v1.PolicyService.protocol:type_name -> unnest.hostd.v1.Protocol
-	58, // 38: unnest.hostd.v1.ApplyResponse.ownership:type_name -> unnest.hostd.v1.Ownership
-	59, // 39: unnest.hostd.v1.Ownership.pods:type_name -> unnest.hostd.v1.AttachedPod
-	60, // 40: unnest.hostd.v1.Ownership.ranges:type_name -> unnest.hostd.v1.AddressRanges
-	7,  // 41: unnest.hostd.v1.HostDaemon.AttachNIC:input_type -> unnest.hostd.v1.AttachNICRequest
-	13, // 42: unnest.hostd.v1.HostDaemon.DetachNIC:input_type -> unnest.hostd.v1.DetachNICRequest
-	15, // 43: unnest.hostd.v1.HostDaemon.ListNICs:input_type -> unnest.hostd.v1.ListNICsRequest
-	17, // 44: unnest.hostd.v1.HostDaemon.Check:input_type -> unnest.hostd.v1.CheckRequest
-	19, // 45: unnest.hostd.v1.HostDaemon.GC:input_type -> unnest.hostd.v1.GCRequest
-	22, // 46: unnest.hostd.v1.HostDaemon.Status:input_type -> unnest.hostd.v1.StatusRequest
-	26, // 47: unnest.hostd.v1.HostDaemon.Renew:input_type -> unnest.hostd.v1.RenewRequest
-	29, // 48: unnest.hostd.v1.HostDaemon.CreateSegment:input_type -> unnest.hostd.v1.CreateSegmentRequest
-	31, // 49: unnest.hostd.v1.HostDaemon.JoinSegment:input_type -> unnest.hostd.v1.JoinSegmentRequest
-	34, // 50: unnest.hostd.v1.HostDaemon.LeaveSegment:input_type -> unnest.hostd.v1.LeaveSegmentRequest
-	36, // 51: unnest.hostd.v1.HostDaemon.SegmentStatus:input_type -> unnest.hostd.v1.SegmentStatusRequest
-	40, // 52: unnest.hostd.v1.HostDaemon.AttachVolume:input_type -> unnest.hostd.v1.AttachVolumeRequest
-	43, // 53: unnest.hostd.v1.HostDaemon.DetachVolume:input_type -> unnest.hostd.v1.DetachVolumeRequest
-	45, // 54: unnest.hostd.v1.HostDaemon.CollectVolumes:input_type -> unnest.hostd.v1.CollectVolumesRequest
-	47, // 55: unnest.hostd.v1.HostDaemon.AttachSharedMemory:input_type -> unnest.hostd.v1.AttachSharedMemoryRequest
-	50, // 56: unnest.hostd.v1.HostDaemon.DetachSharedMemory:input_type -> unnest.hostd.v1.DetachSharedMemoryRequest
-	52, // 57: unnest.hostd.v1.HostPolicy.Apply:input_type -> unnest.hostd.v1.ApplyRequest
-	10, // 58: unnest.hostd.v1.HostDaemon.AttachNIC:output_type -> unnest.hostd.v1.AttachNICResponse
-	14, // 59: unnest.hostd.v1.HostDaemon.DetachNIC:output_type -> unnest.hostd.v1.DetachNICResponse
-	16, // 60: unnest.hostd.v1.HostDaemon.ListNICs:output_type -> unnest.hostd.v1.ListNICsResponse
-	18, // 61: unnest.hostd.v1.HostDaemon.Check:output_type -> unnest.hostd.v1.CheckResponse
-	21, // 62: unnest.hostd.v1.HostDaemon.GC:output_type -> unnest.hostd.v1.GCResponse
-	23, // 63: unnest.hostd.v1.HostDaemon.Status:output_type -> unnest.hostd.v1.StatusResponse
-	27, // 64: unnest.hostd.v1.HostDaemon.Renew:output_type -> unnest.hostd.v1.RenewResponse
-	30, // 65: unnest.hostd.v1.HostDaemon.CreateSegment:output_type -> unnest.hostd.v1.CreateSegmentResponse
-	32, // 66: unnest.hostd.v1.HostDaemon.JoinSegment:output_type -> unnest.hostd.v1.JoinSegmentResponse
-	35, // 67: unnest.hostd.v1.HostDaemon.LeaveSegment:output_type -> unnest.hostd.v1.LeaveSegmentResponse
-	37, // 68: unnest.hostd.v1.HostDaemon.SegmentStatus:output_type -> unnest.hostd.v1.SegmentStatusResponse
-	41, // 69: unnest.hostd.v1.HostDaemon.AttachVolume:output_type -> unnest.hostd.v1.AttachVolumeResponse
-	44, // 70: unnest.hostd.v1.HostDaemon.DetachVolume:output_type -> unnest.hostd.v1.DetachVolumeResponse
-	46, // 71: unnest.hostd.v1.HostDaemon.CollectVolumes:output_type -> unnest.hostd.v1.CollectVolumesResponse
-	48, // 72: unnest.hostd.v1.HostDaemon.AttachSharedMemory:output_type -> unnest.hostd.v1.AttachSharedMemoryResponse
-	51, // 73: unnest.hostd.v1.HostDaemon.DetachSharedMemory:output_type -> unnest.hostd.v1.DetachSharedMemoryResponse
-	57, // 74: unnest.hostd.v1.HostPolicy.Apply:output_type -> unnest.hostd.v1.ApplyResponse
-	58, // [58:75] is the sub-list for method output_type
-	41, // [41:58] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	42, // 30: unnest.hostd.v1.CollectVolumesResponse.left:type_name -> unnest.hostd.v1.Volume
+	49, // 31: unnest.hostd.v1.AttachSharedMemoryResponse.memory:type_name -> unnest.hostd.v1.SharedMemory
+	53, // 32: unnest.hostd.v1.ApplyRequest.pod:type_name -> unnest.hostd.v1.PodPolicy
+	53, // 33: unnest.hostd.v1.ApplyRequest.more:type_name -> unnest.hostd.v1.PodPolicy
+	54, // 34: unnest.hostd.v1.PodPolicy.ingress:type_name -> unnest.hostd.v1.PolicyDirection
+	54, // 35: unnest.hostd.v1.PodPolicy.egress:type_name -> unnest.hostd.v1.PolicyDirection
+	55, // 36: unnest.hostd.v1.PolicyDirection.allow:type_name -> unnest.hostd.v1.PolicyRule
+	56, // 37: unnest.hostd.v1.PolicyRule.services:type_name -> unnest.hostd.v1.PolicyService
+	6,  // 38: unnest.hostd.v1.PolicyService.protocol:type_name -> unnest.hostd.v1.Protocol
+	58, // 39: unnest.hostd.v1.ApplyResponse.ownership:type_name -> unnest.hostd.v1.Ownership
+	59, // 40: unnest.hostd.v1.Ownership.pods:type_name -> unnest.hostd.v1.AttachedPod
+	60, // 41: unnest.hostd.v1.Ownership.ranges:type_name -> unnest.hostd.v1.AddressRanges
+	7,  // 42: unnest.hostd.v1.HostDaemon.AttachNIC:input_type -> unnest.hostd.v1.AttachNICRequest
+	13, // 43: unnest.hostd.v1.HostDaemon.DetachNIC:input_type -> unnest.hostd.v1.DetachNICRequest
+	15, // 44: unnest.hostd.v1.HostDaemon.ListNICs:input_type -> unnest.hostd.v1.ListNICsRequest
+	17, // 45: unnest.hostd.v1.HostDaemon.Check:input_type -> unnest.hostd.v1.CheckRequest
+	19, // 46: unnest.hostd.v1.HostDaemon.GC:input_type -> unnest.hostd.v1.GCRequest
+	22, // 47: unnest.hostd.v1.HostDaemon.Status:input_type -> unnest.hostd.v1.StatusRequest
+	26, // 48: unnest.hostd.v1.HostDaemon.Renew:input_type -> unnest.hostd.v1.RenewRequest
+	29, // 49: unnest.hostd.v1.HostDaemon.CreateSegment:input_type -> unnest.hostd.v1.CreateSegmentRequest
+	31, // 50: unnest.hostd.v1.HostDaemon.JoinSegment:input_type -> unnest.hostd.v1.JoinSegmentRequest
+	34, // 51: unnest.hostd.v1.HostDaemon.LeaveSegment:input_type -> unnest.hostd.v1.LeaveSegmentRequest
+	36, // 52: unnest.hostd.v1.HostDaemon.SegmentStatus:input_type -> unnest.hostd.v1.SegmentStatusRequest
+	40, // 53: unnest.hostd.v1.HostDaemon.AttachVolume:input_type -> unnest.hostd.v1.AttachVolumeRequest
+	43, // 54: unnest.hostd.v1.HostDaemon.DetachVolume:input_type -> unnest.hostd.v1.DetachVolumeRequest
+	45, // 55: unnest.hostd.v1.HostDaemon.CollectVolumes:input_type -> unnest.hostd.v1.CollectVolumesRequest
+	47, // 56: unnest.hostd.v1.HostDaemon.AttachSharedMemory:input_type -> unnest.hostd.v1.AttachSharedMemoryRequest
+	50, // 57: unnest.hostd.v1.HostDaemon.DetachSharedMemory:input_type -> unnest.hostd.v1.DetachSharedMemoryRequest
+	52, // 58: unnest.hostd.v1.HostPolicy.Apply:input_type -> unnest.hostd.v1.ApplyRequest
+	10, // 59: unnest.hostd.v1.HostDaemon.AttachNIC:output_type -> unnest.hostd.v1.AttachNICResponse
+	14, // 60: unnest.hostd.v1.HostDaemon.DetachNIC:output_type -> unnest.hostd.v1.DetachNICResponse
+	16, // 61: unnest.hostd.v1.HostDaemon.ListNICs:output_type -> unnest.hostd.v1.ListNICsResponse
+	18, // 62: unnest.hostd.v1.HostDaemon.Check:output_type -> unnest.hostd.v1.CheckResponse
+	21, // 63: unnest.hostd.v1.HostDaemon.GC:output_type -> unnest.hostd.v1.GCResponse
+	23, // 64: unnest.hostd.v1.HostDaemon.Status:output_type -> unnest.hostd.v1.StatusResponse
+	27, // 65: unnest.hostd.v1.HostDaemon.Renew:output_type -> unnest.hostd.v1.RenewResponse
+	30, // 66: unnest.hostd.v1.HostDaemon.CreateSegment:output_type -> unnest.hostd.v1.CreateSegmentResponse
+	32, // 67: unnest.hostd.v1.HostDaemon.JoinSegment:output_type -> unnest.hostd.v1.JoinSegmentResponse
+	35, // 68: unnest.hostd.v1.HostDaemon.LeaveSegment:output_type -> unnest.hostd.v1.LeaveSegmentResponse
+	37, // 69: unnest.hostd.v1.HostDaemon.SegmentStatus:output_type -> unnest.hostd.v1.SegmentStatusResponse
+	41, // 70: unnest.hostd.v1.HostDaemon.AttachVolume:output_type -> unnest.hostd.v1.AttachVolumeResponse
+	44, // 71: unnest.hostd.v1.HostDaemon.DetachVolume:output_type -> unnest.hostd.v1.DetachVolumeResponse
+	46, // 72: unnest.hostd.v1.HostDaemon.CollectVolumes:output_type -> unnest.hostd.v1.CollectVolumesResponse
+	48, // 73: unnest.hostd.v1.HostDaemon.AttachSharedMemory:output_type -> unnest.hostd.v1.AttachSharedMemoryResponse
+	51, // 74: unnest.hostd.v1.HostDaemon.DetachSharedMemory:output_type -> unnest.hostd.v1.DetachSharedMemoryResponse
+	57, // 75: unnest.hostd.v1.HostPolicy.Apply:output_type -> unnest.hostd.v1.ApplyResponse
+	59, // [59:76] is the sub-list for method output_type
+	42, // [42:59] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_hostd_proto_init() }

@@ -41,12 +41,17 @@ func (h *Handler) DetachSharedMemory(ctx context.Context, r *hostdpb.DetachShare
 // CollectVolumes implements hostdpb.HostDaemonServer.
 func (h *Handler) CollectVolumes(ctx context.Context, r *hostdpb.CollectVolumesRequest) (*hostdpb.CollectVolumesResponse, error) {
 	all, err := onGuest(ctx, h, func(g *guestrun.Guest) ([]share.ID, error) { return g.EphemeralVolumes(ctx) })
+	answer := &hostdpb.CollectVolumesResponse{}
 	for _, id := range all {
-		if !slices.ContainsFunc(r.GetKeep(), func(v *hostdpb.Volume) bool { return v.GetPod() == id.Pod && v.GetName() == id.Name }) {
+		switch {
+		case slices.ContainsFunc(r.GetKeep(), func(v *hostdpb.Volume) bool { return v.GetPod() == id.Pod && v.GetName() == id.Name }):
+		case r.GetList():
+			answer.Left = append(answer.Left, &hostdpb.Volume{Pod: id.Pod, Name: id.Name})
+		default:
 			err = errors.Join(err, h.detachShare(ctx, id))
 		}
 	}
-	return &hostdpb.CollectVolumesResponse{}, err
+	return answer, err
 }
 
 // attachShare gives the guest that calls a volume or shared memory of a pod, for the

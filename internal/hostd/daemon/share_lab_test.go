@@ -610,6 +610,10 @@ func TestEphemeralVolumes(t *testing.T) {
 	l.check(os.MkdirAll(filepath.Dir(file), 0o755))
 	l.check(os.WriteFile(file, nil, 0o644))
 	l.check(collect(one, "data"))
+	answer, err := one.client().CollectVolumes(t.Context(), &hostdpb.CollectVolumesRequest{List: true})
+	if l.check(err); len(answer.GetLeft()) != 1 || answer.GetLeft()[0].GetPod() != "web" || answer.GetLeft()[0].GetName() != "data" {
+		t.Errorf("the list is %v", answer)
+	}
 	one.wantShared("volume.data.web on vp1")
 	one.willing(func() error { return collect(one) })
 	one.wantShared()

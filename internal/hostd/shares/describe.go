@@ -1,6 +1,8 @@
 package shares
 
 import (
+	"slices"
+
 	"unnest.io/unnest/internal/hostd/hotplug"
 	"unnest.io/unnest/internal/hostd/status"
 	"unnest.io/unnest/internal/netdev/share"
@@ -38,6 +40,7 @@ func (g *Guest) Status(ports hotplug.State) (all []status.Share) {
 		if a, ok := ports.Lookup(Key(id)); ok {
 			s.Port, s.Bytes = a.Slot, g.Describe(id, a.Slot).Memory
 		}
+		s.Kept = slices.ContainsFunc(ports.Slots(), func(p hotplug.Slot) bool { return p.Status == hotplug.Quarantined && p.Key == Key(id) })
 		all = append(all, s)
 	}
 	return all

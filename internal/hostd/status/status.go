@@ -112,6 +112,7 @@ type Share struct {
 	Name  string `json:"name"`
 	Port  int    `json:"port,omitempty"` // 0: in the guest's export, or being detached
 	Bytes int64  `json:"bytes,omitempty"`
+	Kept  bool   `json:"kept,omitempty"` // the guest did not give it up when it was detached
 }
 
 // Tenant is one tenant.
