@@ -175,17 +175,11 @@ func (d *disruption) clients() {
 
 // daemonSets restarts the pods that install the plugins, and kills their processes.
 func (d *disruption) daemonSets() {
-	mustRun(d.t, d.unnest, "cluster", "load", filepath.Join(d.binaries, "images", "unnest-cni.tar"))
-	manifest, err := os.ReadFile("../../deploy/kubernetes/unnest.yaml")
-	d.check(err)
-	// The nodes have a network configuration, which stays the first.
-	manifest = bytes.ReplaceAll(manifest, []byte("path: /opt/cni/bin"), []byte("path: /usr/lib/cni"))
-	path := filepath.Join(d.t.TempDir(), "unnest.yaml")
-	d.check(os.WriteFile(path, manifest, 0o600))
+	var path string
 	rolled := func() {
 		d.ctl("--namespace=unnest-system", "rollout", "status", "daemonset/unnest-cni", podLimit)
 	}
-	d.during("the DaemonSet is installed", func() { d.ctl("apply", "--filename="+path); rolled() })
+	d.during("the DaemonSet is installed", func() { path = d.installPlugins() })
 	d.during("the DaemonSet restarts", func() {
 		d.ctl("--namespace=unnest-system", "rollout", "restart", "daemonset/unnest-cni")
 		rolled()

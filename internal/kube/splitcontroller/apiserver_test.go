@@ -584,11 +584,39 @@ func (w *world) network() {
 	if err := w.Patch(w.t.Context(), p, client.RawPatch("application/merge-patch+json", change)); err == nil || !strings.Contains(err.Error(), "unnest.io/segment-network is for the controller") {
 		w.t.Errorf("another segment for the pod: %v, want a refusal", err)
 	}
-	initialized := pod("shop", "init", "a;b", "a", "b")
-	initialized.Spec.InitContainers = []corev1.Container{{Name: "i", Image: "none"}}
-	w.wantRefused(initialized, "initContainers")
 	w.check(w.Delete(w.t.Context(), p, client.GracePeriodSeconds(0)))
+	w.networkInit()
 	w.end()
+}
+
+// networkInit has a pod with init containers: the companion has its segment when these have ended.
+func (w *world) networkInit() {
+	p := pod("shop", "init", "a;b", "a", "b")
+	p.Spec.InitContainers = []corev1.Container{{Name: "i", Image: "none"}}
+	w.create(p)
+	noted := func(name string) (string, error) {
+		f, err := w.get(name)
+		return f.Annotations[splitpod.NetworkAnnotation], err
+	}
+	w.eventually("the first fraction has its segment", func() error {
+		text, err := noted("init")
+		if err == nil && text == "" {
+			err = errors.New("nothing is noted")
+		}
+		return err
+	})
+	if f, err := w.get("init-f1"); err != nil || f.Spec.NodeName == "" || f.Annotations[splitpod.NetworkAnnotation] != "" {
+		w.t.Errorf("before the init containers have ended, the companion has %v and the node %q: %v", f.Annotations, f.Spec.NodeName, err)
+	}
+	w.condition("init", corev1.PodInitialized, corev1.ConditionTrue)
+	w.eventually("the companion has its segment", func() error {
+		text, err := noted("init-f1")
+		if err == nil && !strings.Contains(text, `"fraction":2`) {
+			err = fmt.Errorf("noted is %q", text)
+		}
+		return err
+	})
+	w.check(w.Delete(w.t.Context(), p, client.GracePeriodSeconds(0)))
 }
 
 // A certificate that ends soon is replaced. The API server trusts the new one, and those that other

@@ -92,7 +92,6 @@ func refuse(p *corev1.Pod, span string) error {
 		{s.HostPID, "hostPID: fractions would see processes of different nodes", "remove it"},
 		{s.HostIPC, "hostIPC: fractions would be in the IPC namespaces of different nodes", "remove it"},
 		{s.ShareProcessNamespace != nil && *s.ShareProcessNamespace, "shareProcessNamespace: processes of several nodes have no common namespace", "remove it"},
-		{span == SpanNetwork && len(s.InitContainers) > 0, "initContainers: the first fraction cannot start before the others have nodes, nor the others before these have ended", "remove them"},
 		{span == SpanNetwork && ownsNetwork(s), "securityContext: a privileged container, or one with NET_ADMIN, could send into other segments of its node", "take that from it"},
 		{len(s.ResourceClaims) > 0, "resourceClaims: devices of several nodes cannot be claimed for one pod", "remove them"},
 		{s.Resources != nil, "resources: they cannot be divided between nodes", "set those of the containers"},
@@ -123,7 +122,7 @@ func refuse(p *corev1.Pod, span string) error {
 
 // ownsNetwork reports whether a container may change the pod's network devices.
 func ownsNetwork(s *corev1.PodSpec) bool {
-	return slices.ContainsFunc(s.Containers, func(c corev1.Container) bool {
+	return slices.ContainsFunc(slices.Concat(s.InitContainers, s.Containers), func(c corev1.Container) bool {
 		x := c.SecurityContext
 		return x != nil && (x.Privileged != nil && *x.Privileged ||
 			x.Capabilities != nil && slices.ContainsFunc(x.Capabilities.Add, func(k corev1.Capability) bool { return k == "NET_ADMIN" || k == "ALL" }))

@@ -25,26 +25,34 @@ func networkOf(p *corev1.Pod) (n network) {
 	return n
 }
 
-// unconnected reports whether the pod's fractions wait for the nodes of all.
+// unconnected reports whether the pod waits for the nodes of all fractions.
 func unconnected(p *corev1.Pod) bool { return byNetwork(p) && p.Annotations[NetworkAnnotation] == "" }
 
-// connect returns the fractions with their segment noted, and none as long as one has no node. pods are all of the
-// cluster.
+// connect returns the fractions that lack their segment with it noted, and none as long as one has no node. Companions of a
+// pod with init containers get it when these have ended: until then they cannot start. pods are all of the cluster.
 func connect(p *corev1.Pod, companions []*corev1.Pod, nodes []*corev1.Node, pods []*corev1.Pod) (connected []*corev1.Pod, err error) {
-	all := append([]*corev1.Pod{p}, companions...)
-	var on []*corev1.Node
-	for _, f := range all {
-		i := slices.IndexFunc(nodes, func(n *corev1.Node) bool { return n.Name == f.Spec.NodeName })
-		if i < 0 {
-			return nil, nil
+	all, n := append([]*corev1.Pod{p}, companions...), networkOf(p)
+	if unconnected(p) {
+		var on []*corev1.Node
+		for _, f := range all {
+			i := slices.IndexFunc(nodes, func(n *corev1.Node) bool { return n.Name == f.Spec.NodeName })
+			if i < 0 {
+				return nil, nil
+			}
+			on = append(on, nodes[i])
 		}
-		on = append(on, nodes[i])
+		n.VNI = number(p, companions, pods)
+		if n.Nodes, err = addresses(on); err != nil {
+			return nil, err
+		}
 	}
-	n := network{VNI: number(p, companions, pods)}
-	if n.Nodes, err = addresses(on); err != nil {
-		return nil, err
+	if len(p.Spec.InitContainers) > 0 && !isTrue(p, corev1.PodInitialized) {
+		all = all[:1]
 	}
 	for i, f := range all {
+		if f.Annotations[NetworkAnnotation] != "" {
+			continue
+		}
 		n.Fraction = i + 1
 		text, err := json.Marshal(n)
 		if err != nil {
@@ -54,7 +62,7 @@ func connect(p *corev1.Pod, companions []*corev1.Pod, nodes []*corev1.Node, pods
 		f.Annotations[NetworkAnnotation] = string(text)
 		connected = append(connected, f)
 	}
-	return append(connected[1:], connected[0]), nil
+	return connected, nil
 }
 
 // number returns that of the segment, if a fraction has it noted, or one that no pod has.

@@ -15,9 +15,9 @@ import (
 type Step struct {
 	Prepare string        // host to note in the pod, with its labels and segment
 	Create  []*corev1.Pod // companions
-	Release []*corev1.Pod // whose gate to remove, in this order: the pod is the last, or the first if it has init containers
+	Release []*corev1.Pod // whose gate to remove, in this order: the pod is the last, or alone the first if it has init containers
 	Delete  []*corev1.Pod // with the grace period of the pod
-	Connect []*corev1.Pod // fractions with the number and the nodes of their segment, which they lack; the pod is the last
+	Connect []*corev1.Pod // fractions with the number and the nodes of their segment, which they lack; the pod is the first
 	Update  []*corev1.Pod // companions that have other labels of the pod than it has now
 	Rebuild string        // why the pod has to be deleted, so that its workload makes another one
 	Ready   *bool         // what ReadyCondition should be
@@ -67,7 +67,7 @@ func hold(p *corev1.Pod, companions []*corev1.Pod, nodes []*corev1.Node, pods []
 	if len(missing) > 0 {
 		return Step{Create: missing}, nil
 	}
-	if len(p.Spec.InitContainers) > 0 {
+	if len(p.Spec.InitContainers) > 0 && !byNetwork(p) {
 		return Step{Release: []*corev1.Pod{p}}, nil // keep releases the companions
 	}
 	return Step{Release: slices.DeleteFunc(append(companions, p), func(c *corev1.Pod) bool { return !gated(c) })}, nil
@@ -100,7 +100,7 @@ func keep(p *corev1.Pod, companions []*corev1.Pod, nodes []*corev1.Node, pods []
 			stale = append(stale, c)
 		}
 	}
-	if unconnected(p) {
+	if byNetwork(p) {
 		connected, err := connect(p, companions, nodes, pods)
 		if err != nil || len(connected) > 0 {
 			return Step{Connect: connected}, err

@@ -211,8 +211,11 @@ func TestRefusedByNetwork(t *testing.T) {
 		{&corev1.SecurityContext{Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"ALL"}}}, true},
 	} {
 		for span, refused := range map[string]bool{SpanNetwork: tt.refused, "": false} {
-			p := newPod("a;b", "a", "b")
-			p.Spec.Containers[1].SecurityContext = tt.context
+			p, init := newPod("a;b", "a", "b"), initialize(newPod("a;b", "a", "b"))
+			p.Spec.Containers[1].SecurityContext, init.Spec.InitContainers[0].SecurityContext = tt.context, tt.context
+			if err := Admit(init, Options{Span: span}); (err != nil) != refused {
+				t.Errorf("span %q, an init container with %v: error %v, want one %t", span, tt.context, err, refused)
+			}
 			if err := Admit(p, Options{Span: span}); (err != nil) != refused || err != nil && !strings.Contains(err.Error(), "NET_ADMIN") {
 				t.Errorf("span %q, %v: error %v, want one %t", span, tt.context, err, refused)
 			}
