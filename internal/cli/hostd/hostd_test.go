@@ -236,10 +236,7 @@ func TestPrintKept(t *testing.T) {
 	}}}}); err != nil {
 		t.Fatal(err)
 	}
-	want := `
-GUEST  KEEPS   POD      NAME  FIX
-node1  volume  shop.u1  data  end the processes that use it
-`
+	want := "\nnode1 does not give up the volume data of shop.u1: end the processes that use it\n"
 	if !strings.HasSuffix(out.String(), want) {
 		t.Errorf("got:\n%s\nwant at its end:\n%s", &out, want)
 	}

@@ -199,12 +199,10 @@ func printSegments(w *tabwriter.Writer, segments []status.Segment) {
 
 // printKept prints the volumes and memory that guests do not give up.
 func printKept(w *tabwriter.Writer, guests []status.Guest) {
-	header := "\nGUEST\tKEEPS\tPOD\tNAME\tFIX\n"
 	for _, g := range guests {
 		for _, s := range g.Shared {
 			if s.Kept {
-				fmt.Fprintf(w, "%s%s\t%s\t%s\t%s\tend the processes that use it\n", header, g.Name, s.Kind, s.Pod, s.Name)
-				header = ""
+				fmt.Fprintf(w, "\n%s does not give up the %s %s of %s: end the processes that use it\n", g.Name, s.Kind, s.Name, s.Pod)
 			}
 		}
 	}

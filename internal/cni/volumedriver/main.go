@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"net"
 	"net/netip"
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"sync"
 	"syscall"
 
@@ -73,8 +71,8 @@ func (d *driver) run(ctx context.Context, socket, registry string) error {
 	defer detaching.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	for _, p := range slices.Collect(maps.Keys(d.stale)) {
-		detaching.Go(func() { d.detachStale(ctx, p) })
+	for p := range d.stale.Range {
+		detaching.Go(func() { d.detachStale(ctx, p.(published)) })
 	}
 	failed := make(chan error, 3)
 	server := grpc.NewServer()

@@ -65,9 +65,10 @@ type driver struct {
 
 	retry time.Duration
 
-	mu    sync.Mutex
-	busy  map[string]bool    // IDs of the volumes of calls under way
-	stale map[published]bool // volumes, without a target, that an earlier system of the guest has left
+	mu   sync.Mutex
+	busy map[string]bool // IDs of the volumes of calls under way
+
+	stale sync.Map // of published: volumes, without a target, that an earlier system of the guest has left
 }
 
 // retryTime is how long the driver waits after a request that has failed.
@@ -75,7 +76,7 @@ const retryTime = 5 * time.Second
 
 func newDriver(node string, server netip.AddrPort, credentials, state string, log *slog.Logger) *driver {
 	return &driver{
-		node: node, log: log, records: records(state), mount: volume.Mount, retry: retryTime, busy: map[string]bool{}, stale: map[published]bool{},
+		node: node, log: log, records: records(state), mount: volume.Mount, retry: retryTime, busy: map[string]bool{},
 		dial: func() (daemon, error) { return hostclient.Dial(server, credentials) },
 	}
 }
@@ -151,12 +152,13 @@ func parse(r *csi.NodePublishVolumeRequest) (published, error) {
 
 // publish attaches a volume, unless it is attached, and mounts it. What has failed leaves nothing.
 func (d *driver) publish(ctx context.Context, id string, p published, key, group string, readOnly bool) (err error) {
+	_, stale := d.stale.Load(published{Pod: p.Pod, Name: p.Name})
 	switch was, err := d.records.read(id); {
 	case err == nil && was != p:
 		return status.Errorf(codes.AlreadyExists, "volume %s is published as %s/%s at %s", id, was.Pod, was.Name, was.Target)
 	case err != nil && !errors.Is(err, os.ErrNotExist):
 		return err
-	case d.isStale(p):
+	case stale:
 		return status.Errorf(codes.Unavailable, "volume %s/%s is still attached since before the restart of this node: it is detached first", p.Pod, p.Name)
 	}
 	mounted, err := volume.Mounted(p.Target)
@@ -300,26 +302,17 @@ func (d *driver) recover(ctx context.Context) error {
 	return d.ask(func(c daemon) error {
 		answer, err := c.CollectVolumes(ctx, r)
 		for _, v := range answer.GetLeft() {
-			d.stale[published{Pod: v.GetPod(), Name: v.GetName()}] = true
+			d.stale.Store(published{Pod: v.GetPod(), Name: v.GetName()}, nil)
 		}
 		return err
 	})
 }
 
-func (d *driver) isStale(p published) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.stale[published{Pod: p.Pod, Name: p.Name}]
-}
-
 // detachStale has the daemon detach a stale volume, until it has.
 func (d *driver) detachStale(ctx context.Context, p published) {
-	if err := d.again(ctx, "detach the stale volume "+p.Pod+"/"+p.Name, func() error { return d.detach(ctx, p) }); err != nil {
-		return
+	if d.again(ctx, "detach the stale volume "+p.Pod+"/"+p.Name, func() error { return d.detach(ctx, p) }) == nil {
+		d.stale.Delete(p)
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.stale, p)
 }
 
 func (d *driver) detach(ctx context.Context, p published) error {

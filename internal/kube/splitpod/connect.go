@@ -41,7 +41,7 @@ func connect(p *corev1.Pod, companions []*corev1.Pod, nodes []*corev1.Node, pods
 			}
 			on = append(on, nodes[i])
 		}
-		n.VNI = number(p, companions, pods)
+		n.VNI = number(p, pods)
 		if n.Nodes, err = addresses(on); err != nil {
 			return nil, err
 		}
@@ -65,13 +65,8 @@ func connect(p *corev1.Pod, companions []*corev1.Pod, nodes []*corev1.Node, pods
 	return connected, nil
 }
 
-// number returns that of the segment, if a fraction has it noted, or one that no pod has.
-func number(p *corev1.Pod, companions, pods []*corev1.Pod) uint32 {
-	for _, c := range companions {
-		if vni := networkOf(c).VNI; vni != 0 {
-			return vni
-		}
-	}
+// number returns one that no pod has.
+func number(p *corev1.Pod, pods []*corev1.Pod) uint32 {
 	taken := map[uint32]bool{0: true}
 	for _, other := range pods {
 		taken[networkOf(other).VNI] = true

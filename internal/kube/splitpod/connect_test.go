@@ -75,10 +75,6 @@ func TestConnect(t *testing.T) {
 	if err != nil || networkOf(again.Connect[1]).VNI == vni {
 		t.Errorf("the number of another pod is taken: %v", err)
 	}
-	again, err = Next(p, s.Connect[1:], nodes, []*corev1.Pod{other, p, c}) // as an earlier version did it, which was killed
-	if err != nil || len(again.Connect) != 1 || networkOf(again.Connect[0]).VNI != vni {
-		t.Errorf("the fractions get different numbers: %+v, %v", again, err)
-	}
 	p = s.Connect[0] // the controller is killed
 	again, err = Next(p, []*corev1.Pod{c}, nil, nil)
 	if err != nil || len(again.Connect) != 1 || again.Connect[0].Annotations[NetworkAnnotation] != s.Connect[1].Annotations[NetworkAnnotation] {
