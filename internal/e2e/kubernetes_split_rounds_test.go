@@ -28,11 +28,11 @@ import (
 
 const (
 	// splitPodsAtOnce is how many split pods come and go at the same time.
-	splitPodsAtOnce = 4
+	splitPodsAtOnce = 8
 	// splitPatience bounds a step of a pod's life, while what serves it is killed.
 	splitPatience = 6 * time.Minute
 	// splitPause is the longest pause between two kills.
-	splitPause = 6 * time.Second
+	splitPause = 16 * time.Second
 )
 
 // splitRounds is a cluster in which split pods come and go while what serves them is killed.
@@ -165,12 +165,13 @@ func (r *splitRounds) try(in []byte, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(r.t.Context(), splitPatience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, r.kubectl, append([]string{"--kubeconfig=" + r.config}, args...)...)
-	cmd.Stdin = bytes.NewReader(in)
-	out, err := cmd.CombinedOutput()
+	var out, problem bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &out, &problem
+	err := cmd.Run()
 	if err != nil {
-		err = fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, out)
+		err = fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, problem.String())
 	}
-	return string(out), err
+	return out.String(), err
 }
 
 // again calls f until it succeeds, for splitPatience.
