@@ -29,6 +29,8 @@ import (
 const (
 	// splitPodsAtOnce is how many split pods come and go at the same time.
 	splitPodsAtOnce = 8
+	// splitPorts is how many volumes a node can have at the same time.
+	splitPorts = 2
 	// splitPatience bounds a step of a pod's life, while what serves it is killed.
 	splitPatience = 6 * time.Minute
 	// splitPause is the longest pause between two kills.
@@ -40,7 +42,8 @@ type splitRounds struct {
 	*kubernetes
 	view  *cluster.Cluster
 	seed  uint64
-	kills *rand.Rand // of the test's goroutine
+	kills *rand.Rand    // of the test's goroutine
+	ports chan struct{} // a pod with a volume takes one of each node: without both it would keep others waiting
 	done  atomic.Int64
 
 	mu    sync.Mutex
@@ -59,11 +62,11 @@ func TestKubernetesSplitRounds(t *testing.T) {
 		}
 		return n
 	}
-	r := &splitRounds{seed: number("UNNEST_SEED", 1+time.Now().UnixNano()%1_000_000), count: map[string]int{}}
+	r := &splitRounds{seed: number("UNNEST_SEED", 1+time.Now().UnixNano()%1_000_000), count: map[string]int{}, ports: make(chan struct{}, splitPorts)}
 	rounds := int64(number("UNNEST_ROUNDS", 6))
 	t.Logf("seed %d: UNNEST_SEED=%[1]d draws the same pods and kills again", r.seed)
 	r.kills = rand.New(rand.NewPCG(r.seed, 0))
-	r.kubernetes = newKubernetes(t, "--split-pods", "--shares=2")
+	r.kubernetes = newKubernetes(t, "--split-pods", fmt.Sprintf("--shares=%d", splitPorts))
 	var before string
 	for _, s := range []struct {
 		name string
@@ -192,6 +195,8 @@ func (r *splitRounds) round(n int64, draw *rand.Rand) error {
 	pod := map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": name, "annotations": template["metadata"].(map[string]any)["annotations"]}, "spec": template["spec"]}
 	if draw.IntN(4) == 0 {
 		pod, kind = volumePod(name), "with a volume"
+		r.ports <- struct{}{}
+		defer func() { <-r.ports }()
 	}
 	text, err := json.Marshal(pod)
 	if err != nil {

@@ -82,12 +82,16 @@ func printStatus(out io.Writer, s status.Status) error {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
 				g.Name, slot, state, n.Container, n.Interface, n.MAC, age(n, time.Now()), strings.Join(n.Addresses, " "))
 		}
+		for _, share := range g.Shared {
+			if share.Kept {
+				fmt.Fprintf(w, "%s\t-\tkeeps %s %s\t%s\n", g.Name, share.Kind, share.Name, share.Pod)
+			}
+		}
 	}
 	printCertificates(w, s.Guests)
 	printPolicies(w, s.Tenants)
 	printSegments(w, s.Segments)
 	printUnguarded(w, s.Unguarded)
-	printKept(w, s.Guests)
 	printProblems(w, s.Problems)
 	return w.Flush()
 }
@@ -194,17 +198,6 @@ func printSegments(w *tabwriter.Writer, segments []status.Segment) {
 		}
 		n := s.Total()
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%s\n", s.Tenant, s.Pod, s.Mode, s.TAP, n.Frames, n.Dropped(), strings.Join(fractions, ", "))
-	}
-}
-
-// printKept prints the volumes and memory that guests do not give up.
-func printKept(w *tabwriter.Writer, guests []status.Guest) {
-	for _, g := range guests {
-		for _, s := range g.Shared {
-			if s.Kept {
-				fmt.Fprintf(w, "\n%s does not give up the %s %s of %s: end the processes that use it\n", g.Name, s.Kind, s.Name, s.Pod)
-			}
-		}
 	}
 }
 

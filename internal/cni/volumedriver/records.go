@@ -7,8 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	"unnest.io/unnest/internal/cni/attachment"
 )
 
 // published is a volume of the host that is published at a path, or about to be.
@@ -34,17 +32,6 @@ func readRecord(path string) (p published, err error) {
 		err = json.Unmarshal(content, &p)
 	}
 	return p, err
-}
-
-func (r records) write(id string, p published) error {
-	return attachment.WriteFile(r.path(id), p)
-}
-
-func (r records) remove(id string) error {
-	if err := os.Remove(r.path(id)); !os.IsNotExist(err) {
-		return err
-	}
-	return nil
 }
 
 // use reports whether a record other than that of the volume ID is of the same volume of the host.

@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"unnest.io/unnest/internal/cni/attachment"
 	"unnest.io/unnest/internal/cni/hostclient"
 	"unnest.io/unnest/internal/cni/netconf"
 	"unnest.io/unnest/internal/cni/volume"
@@ -43,9 +44,6 @@ const (
 	volumeKey    = "key"
 	splitPod     = "pod" // UID of the split pod; missing: it is this one
 )
-
-// undoTime bounds the removal of what a call that has failed has made.
-const undoTime = time.Minute
 
 // daemon is what the driver asks of the host daemon.
 type daemon interface {
@@ -165,12 +163,12 @@ func (d *driver) publish(ctx context.Context, id string, p published, key, group
 	if err != nil {
 		return err
 	}
-	if err := d.records.write(id, p); err != nil {
+	if err := attachment.WriteFile(d.records.path(id), p); err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil && !mounted { // containers use one that an earlier call has mounted
-			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 			defer cancel()
 			err = errors.Join(err, d.withdraw(undo, id, p))
 		}
@@ -248,10 +246,12 @@ func (d *driver) withdraw(ctx context.Context, id string, p published) error {
 	if err != nil {
 		return err
 	}
-	if err := os.Remove(p.Target); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
+	for _, path := range []string{p.Target, d.records.path(id)} {
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
 	}
-	return d.records.remove(id)
+	return nil
 }
 
 // exclusively calls f unless a call for the volume is under way, logs it, and gives the error a code.

@@ -7,6 +7,7 @@
 package splitcontroller
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -85,10 +86,7 @@ func Run(ctx context.Context, api *rest.Config, o Options) error {
 		return err
 	}
 	m.GetWebhookServer().Register(admitURL, &webhook.Admission{Handler: newAdmission(scheme, certificates.client, o.Span)})
-	r := &reconciler{Client: m.GetClient(), live: m.GetAPIReader(), events: m.GetEventRecorder(Name), retry: o.retry}
-	if r.retry == 0 {
-		r.retry = 5 * time.Second
-	}
+	r := &reconciler{Client: m.GetClient(), live: m.GetAPIReader(), events: m.GetEventRecorder(Name), retry: cmp.Or(o.retry, 5*time.Second)}
 	split := predicate.NewPredicateFuncs(func(o client.Object) bool { return splitpod.IsSplit(o.(*corev1.Pod)) })
 	err = errors.Join(
 		m.Add(certificates),
