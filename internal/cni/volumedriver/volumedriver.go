@@ -61,7 +61,7 @@ type driver struct {
 	dial    func() (daemon, error)
 	mount   func(ctx context.Context, v *hostdpb.Volume, dir string) error
 
-	retry time.Duration
+	retry time.Duration // after a request that has failed
 
 	mu   sync.Mutex
 	busy map[string]bool // IDs of the volumes of calls under way
@@ -69,12 +69,9 @@ type driver struct {
 	stale sync.Map // of published: volumes, without a target, that an earlier system of the guest has left
 }
 
-// retryTime is how long the driver waits after a request that has failed.
-const retryTime = 5 * time.Second
-
 func newDriver(node string, server netip.AddrPort, credentials, state string, log *slog.Logger) *driver {
 	return &driver{
-		node: node, log: log, records: records(state), mount: volume.Mount, retry: retryTime, busy: map[string]bool{},
+		node: node, log: log, records: records(state), mount: volume.Mount, retry: 5 * time.Second, busy: map[string]bool{},
 		dial: func() (daemon, error) { return hostclient.Dial(server, credentials) },
 	}
 }
