@@ -72,7 +72,12 @@ func (d *driver) run(ctx context.Context, socket, registry string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	for p := range d.stale.Range {
-		detaching.Go(func() { d.detachStale(ctx, p.(published)) })
+		v := p.(published)
+		detaching.Go(func() {
+			if d.again(ctx, "detach the stale volume "+v.Pod+"/"+v.Name, func() error { return d.detach(ctx, v) }) == nil {
+				d.stale.Delete(v)
+			}
+		})
 	}
 	failed := make(chan error, 3)
 	server := grpc.NewServer()

@@ -305,13 +305,6 @@ func (d *driver) recover(ctx context.Context) error {
 	})
 }
 
-// detachStale has the daemon detach a stale volume, until it has.
-func (d *driver) detachStale(ctx context.Context, p published) {
-	if d.again(ctx, "detach the stale volume "+p.Pod+"/"+p.Name, func() error { return d.detach(ctx, p) }) == nil {
-		d.stale.Delete(p)
-	}
-}
-
 func (d *driver) detach(ctx context.Context, p published) error {
 	return d.ask(func(c daemon) error {
 		_, err := c.DetachVolume(ctx, &hostdpb.DetachVolumeRequest{Pod: p.Pod, Name: p.Name})
