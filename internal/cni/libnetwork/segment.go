@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/plugins/pkg/ns"
@@ -83,9 +84,23 @@ type sandbox struct {
 	Joined        bool
 }
 
+// UnmarshalJSON also reads the file of an earlier driver, which has the path alone.
+func (s *sandbox) UnmarshalJSON(content []byte) error {
+	s.Joined = true
+	if json.Unmarshal(content, &s.Path) == nil {
+		return nil
+	}
+	type plain sandbox
+	return json.Unmarshal(content, (*plain)(s))
+}
+
+// exists reports whether a network namespace is there, or cannot be asked for.
 func exists(path string) bool {
 	pod, err := ns.GetNS(path)
-	return err == nil && pod.Close() == nil
+	if err == nil {
+		return pod.Close() == nil
+	}
+	return !errors.As(err, new(ns.NSPathNotExistErr)) && !errors.As(err, new(ns.NSPathNotNSErr))
 }
 
 // arguments are those of the CNI plugin for an endpoint.
@@ -94,14 +109,14 @@ func (d *driver) arguments(s segmentNetwork, r endpoint) (*skel.CmdArgs, error) 
 	return &skel.CmdArgs{ContainerID: ownerPrefix + r.EndpointID[:min(len(r.EndpointID), 16)], Netns: r.SandboxKey, IfName: endpointIn, StdinData: stdin}, err
 }
 
-// joining is a joinSegment that waits for the container's network namespace.
+// joining is a join that goes on after Docker's call.
 type joining struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 }
 
 // joinSegment makes a container a fraction of the segment. Docker makes the network namespace of a
-// container that it starts after Join: joinSegment then returns before it is done, and logs an error.
+// container that it starts after Join: joinSegment then returns before it is done.
 func (d *driver) joinSegment(ctx context.Context, s segmentNetwork, r endpoint) error {
 	args, err := d.arguments(s, r)
 	if err != nil {
@@ -120,40 +135,68 @@ func (d *driver) joinSegment(ctx context.Context, s segmentNetwork, r endpoint) 
 	if err != nil {
 		return err
 	}
-	add := func() error {
-		in.Joined = true
-		err := hostlo.Plugin.Add(ctx, args)
-		if err != nil {
-			return errors.Join(err, d.sandboxes.remove(r.EndpointID))
-		}
-		return d.sandboxes.write(r.EndpointID, in)
-	}
 	if exists(in.Path) {
-		return add()
+		return d.addSegment(ctx, args, r.EndpointID, in)
 	}
+	d.joinLater(ctx, args, r.EndpointID, in)
+	return nil
+}
+
+// addSegment joins. After an error DeleteEndpoint, or the next driver, removes what may be left.
+func (d *driver) addSegment(ctx context.Context, args *skel.CmdArgs, id string, in sandbox) error {
+	if err := hostlo.Plugin.Add(ctx, args); err != nil {
+		return err
+	}
+	in.Joined = true
+	return d.sandboxes.write(id, in)
+}
+
+// joinLater joins as soon as the container has its network namespace. It tries until that succeeds, or the
+// container has ended, or endJoining.
+func (d *driver) joinLater(ctx context.Context, args *skel.CmdArgs, id string, in sandbox) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	j := joining{cancel, make(chan struct{})}
 	d.mu.Lock()
-	d.joins[r.EndpointID] = j
+	d.joins[id] = j
 	d.mu.Unlock()
 	go func() {
 		defer close(j.done)
 		defer cancel()
-		err := inSandbox(ctx, r.SandboxKey, func(ns.NetNS) (bool, error) { return true, add() })
-		if err != nil && ctx.Err() == nil {
-			d.log.Error("join segment", "segment", s.Segment, "endpoint", r.EndpointID, "error", err)
+		err := inSandbox(ctx, in.Path, func(ns.NetNS) (bool, error) { return true, nil })
+		for pause := time.Second; err == nil && exists(in.Path); pause = min(2*pause, time.Minute) {
+			if err := d.addSegment(ctx, args, id, in); err == nil || ctx.Err() != nil {
+				return
+			} else {
+				d.log.Error("join segment; trying again", "endpoint", id, "error", err)
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(pause):
+			}
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if err = errors.Join(err, hostlo.Plugin.Del(ctx, args)); err != nil {
+			d.log.Error("join segment: the container has ended, or its sandbox never came", "endpoint", id, "error", err)
+		}
+		if err := d.sandboxes.remove(id); err != nil {
+			d.log.Error("forget endpoint", "endpoint", id, "error", err)
 		}
 	}()
-	return nil
 }
 
-// endpoints calls f for each endpoint of the Hostlo networks.
+// endpoints calls f for each endpoint of the Hostlo networks whose file can be read.
 func (d *driver) endpoints(f func(r endpoint, joined bool) error) error {
 	all, err := d.sandboxes.names()
 	for _, id := range all {
 		var in sandbox
-		if err = errors.Join(err, d.sandboxes.read(id, &in)); in.Path != "" {
+		switch readErr := d.sandboxes.read(id, &in); {
+		case readErr == nil:
 			err = errors.Join(err, f(endpoint{NetworkID: in.Network, EndpointID: id, SandboxKey: in.Path}, in.Joined))
+		case !errors.Is(readErr, fs.ErrNotExist): // it has left meanwhile
+			d.log.Error("the file of an endpoint is damaged", "endpoint", id, "error", readErr)
 		}
 	}
 	return err
@@ -166,7 +209,11 @@ func (d *driver) resumeJoins(ctx context.Context) error {
 		if joined || !ok || err != nil {
 			return err
 		}
-		return errors.Join(d.leaveSegment(ctx, r), d.joinSegment(ctx, s, r))
+		args, err := d.arguments(s, r)
+		if err == nil {
+			d.joinLater(ctx, args, r.EndpointID, sandbox{Network: r.NetworkID, Path: r.SandboxKey})
+		}
+		return err
 	})
 }
 
@@ -194,9 +241,12 @@ func (d *driver) leaveSegment(ctx context.Context, r endpoint) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // it has left
 	}
+	if err != nil {
+		d.log.Error("the file of an endpoint is damaged", "endpoint", r.EndpointID, "error", err)
+	}
 	r.SandboxKey = in.Path
-	args, argsErr := d.arguments(s, r)
-	if err := errors.Join(err, argsErr); err != nil {
+	args, err := d.arguments(s, r)
+	if err != nil {
 		return err
 	}
 	if err := hostlo.Plugin.Del(ctx, args); err != nil {

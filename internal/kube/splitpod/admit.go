@@ -125,7 +125,10 @@ func ownsNetwork(s *corev1.PodSpec) bool {
 	return slices.ContainsFunc(slices.Concat(s.InitContainers, s.Containers), func(c corev1.Container) bool {
 		x := c.SecurityContext
 		return x != nil && (x.Privileged != nil && *x.Privileged ||
-			x.Capabilities != nil && slices.ContainsFunc(x.Capabilities.Add, func(k corev1.Capability) bool { return k == "NET_ADMIN" || k == "ALL" }))
+			x.Capabilities != nil && slices.ContainsFunc(x.Capabilities.Add, func(k corev1.Capability) bool {
+				name := strings.TrimPrefix(strings.ToUpper(string(k)), "CAP_") // as runtimes read it
+				return name == "NET_ADMIN" || name == "ALL"
+			}))
 	})
 }
 
