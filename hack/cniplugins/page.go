@@ -17,6 +17,10 @@ func render(all []outcome) string {
 specification, in network namespaces of one Linux. Repeat it: `+"`go run ./hack/cniplugins DIR`"+`. [All outcomes](cni-plugins.jsonl) are kept. How to check another plugin:
 [CNI plugins of others](../conformance.md).
 
+Left out are tap, whose pods reach nobody, sbr, which moves the routes of the result to another table, and host-device, whose
+only device stays with the pod of a check that fails. The module proxy here does not serve flannel, Multus and kindnet; calico's and
+cilium's plugins do not run without their agents.
+
 - **passed, failed**: what the specification demands.
 - **unmet**: what the specification recommends, or what runtimes rely on.
 

@@ -135,6 +135,10 @@ func (r *Reclaimer) try(ctx context.Context, k Kind, container, iface string) (g
 		return false, err
 	}
 	defer d.Close()
+	m.Asked = true // once the NIC is gone, only this says that the rest is still to do
+	if err := k.remember(m); err != nil {
+		return false, err
+	}
 	if err := k.release(ctx, d, container, iface, m.MAC); err != nil {
 		return false, err
 	}

@@ -76,9 +76,11 @@ func dialWith(server netip.AddrPort, config *tls.Config) (Client, error) {
 	if err != nil {
 		return Client{}, fmt.Errorf("list the NICs of this guest: %w", err)
 	}
+	often := backoff.DefaultConfig
+	often.MaxDelay = time.Second // a daemon that restarts is away for seconds
 	conn, err := grpc.NewClient(server.String(),
 		grpc.WithTransportCredentials(credentials.NewTLS(config)),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: connectTime}),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: often, MinConnectTimeout: connectTime}),
 		grpc.WithNoProxy(), // the runtime's HTTPS_PROXY is for images
 		grpc.WithUnaryInterceptor(requester{config.Certificates[0].Leaf, identity.MachineMetadata(machineMACs(links), bootID())}.request))
 	if err != nil {

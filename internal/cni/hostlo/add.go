@@ -31,6 +31,9 @@ var errInSegment = errors.New("the pod is in a segment already; name only one se
 // membersInterval is how often ADD asks a daemon that does not answer for the members.
 const membersInterval = 200 * time.Millisecond
 
+// restartTime is how long ADD waits for a daemon that restarts.
+const restartTime = 30 * time.Second
+
 type addition struct {
 	*attachment.Attachment
 	config netconf.Hostlo
@@ -162,7 +165,7 @@ func (a *addition) disconnect(context.Context) error { return leave(a.Pod, a.nam
 // the other fractions of this one at the same time, so ADD waits also for a daemon that
 // restarts.
 func (a *addition) members(ctx context.Context) error {
-	restarting, cancel := context.WithTimeout(ctx, a.config.Wait)
+	restarting, cancel := context.WithTimeout(ctx, min(restartTime, a.config.Wait))
 	defer cancel()
 	for {
 		err := awaitMembers(ctx, a.Daemon, a.config, a.CmdArgs, a.Pod, a.endpoint.fraction)

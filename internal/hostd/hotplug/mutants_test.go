@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Each fix of a bug that chaos or a review had found, reverted: the simulation finds the bug.
+// Fixes of bugs that chaos and reviews had found, reverted: the simulation finds each. Bugs that another rule also prevents are not among them.
 func TestModelFindsBugs(t *testing.T) {
 	if os.Getenv("SOAK_SEED") != "" {
 		t.Skip("it simulates many seeds")

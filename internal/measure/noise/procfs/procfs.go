@@ -65,8 +65,8 @@ func processes() (all []noise.Process, err error) {
 	}
 	for _, p := range found {
 		stat, err := p.Stat()
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
-			continue // it has ended
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrPermission) {
+			continue // it has ended, or /proc hides it
 		}
 		if err != nil {
 			return nil, fmt.Errorf("look at process %d: %w", p.PID, err)
