@@ -246,6 +246,25 @@ func TestReclaimLease(t *testing.T) {
 	r.eventually("the NIC is given back", func() bool { return !r.has("c1") })
 }
 
+// An IPAM plugin that fails is asked again, though the NIC is gone by then.
+func TestReclaimLeaseAgain(t *testing.T) {
+	r := newReclaimer(t)
+	script := fmt.Sprintf(`#!/bin/sh
+[ $CNI_COMMAND != DEL ] || mkdir %[1]s/failed 2>/dev/null || exec %[2]s/host-local
+[ $CNI_COMMAND = DEL ] || exec %[2]s/host-local
+echo '{"cniVersion": "1.0.0", "code": 100, "msg": "not now"}'
+exit 1
+`, r.Dir, cnitest.PluginDir)
+	r.Must(os.WriteFile(filepath.Join(r.Dir, "sometimes"), []byte(script), 0o755))
+	pod := cnitest.NewNS(t)
+	r.Add(r.config(func(c map[string]any) { c["ipam"].(map[string]any)["type"] = "sometimes" }), "CNI_NETNS="+path(pod))
+	r.start()
+	r.move("eth0", pod, r.Guest, "back1")
+	r.eventually("the failure is said", func() bool { return r.said("not now") })
+	r.wantGone("c1")
+	r.wantNothing()
+}
+
 // An ADD that is killed while it asks the daemon leaves a NIC of which the guest does not know the MAC.
 func TestReclaimAfterKilledADD(t *testing.T) {
 	r := newReclaimer(t)
