@@ -20,7 +20,7 @@ import (
 	"strconv"
 	"strings"
 
-	"unnest.io/unnest/internal/cli/conformance"
+	"unnest.io/unnest/internal/check/cni"
 )
 
 const (
@@ -219,8 +219,12 @@ func publish() error {
 
 // outcome is the outcome of one check of one list.
 type outcome struct {
-	List string `json:"list"`
-	conformance.Line
+	List    string      `json:"list"`
+	Check   string      `json:"check"` // "": the kernel has no such device
+	Section string      `json:"section"`
+	Verdict cni.Verdict `json:"verdict"`
+	Error   string      `json:"error,omitempty"`
+	Reason  string      `json:"reason,omitempty"`
 }
 
 // check checks the list, whose plugins keep their files in dir.
@@ -249,8 +253,7 @@ func (l list) check(dir, built string) (all []outcome, err error) {
 	lines := bufio.NewScanner(bytes.NewReader(out))
 	for lines.Scan() {
 		o := outcome{List: l.name}
-		if json.Unmarshal(lines.Bytes(), &o.Line) == nil && o.Check != "" {
-			o.Duration = 0 // the machine's, not the plugin's
+		if json.Unmarshal(lines.Bytes(), &o) == nil && o.Check != "" {
 			o.Error = strings.ReplaceAll(o.Error, dir, "DIR")
 			all = append(all, o)
 		}
