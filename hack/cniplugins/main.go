@@ -162,7 +162,7 @@ func run(dir string) error {
 		return err
 	}
 	built := filepath.Join(dir, "plugins")
-	fmt.Println("build", plugins)
+	fmt.Fprintln(os.Stderr, "build", plugins)
 	cmd := exec.Command("go", "install", "-trimpath", plugins)
 	cmd.Env = append(os.Environ(), "GOBIN="+built, "CGO_ENABLED=0", "GOFLAGS=")
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -171,11 +171,11 @@ func run(dir string) error {
 	var all []outcome
 	for i, l := range lists {
 		if l.device != "" && l.missing() {
-			fmt.Println("skip", l.name, "because this kernel has no such device")
+			fmt.Fprintln(os.Stderr, "skip", l.name, "because this kernel has no such device")
 			all = append(all, outcome{List: l.name})
 			continue
 		}
-		fmt.Printf("[%d/%d] check %s\n", i+1, len(lists), l.name)
+		fmt.Fprintf(os.Stderr, "[%d/%d] check %s\n", i+1, len(lists), l.name)
 		got, err := l.check(filepath.Join(dir, strings.ReplaceAll(l.name, ", ", "-")), built)
 		if err != nil {
 			return fmt.Errorf("%s: %w", l.name, err)
