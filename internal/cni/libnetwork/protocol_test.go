@@ -162,3 +162,58 @@ func TestResumedJoin(t *testing.T) {
 	l.must("NetworkDriver.Leave", r)
 	l.wantNoNICs()
 }
+
+// A join that fails after Docker's call is tried again.
+func TestJoinTriedAgain(t *testing.T) {
+	l := newDriver(t)
+	l.must("NetworkDriver.CreateNetwork", map[string]any{
+		"NetworkID": "n1", "Options": map[string]any{"com.docker.network.generic": map[string]any{"segment": "shop", "key": segmentKey}},
+	})
+	r := map[string]any{"NetworkID": "n1", "EndpointID": "e1", "SandboxKey": filepath.Join(l.Dir, "sandbox")}
+	l.must("NetworkDriver.CreateEndpoint", r)
+	l.must("NetworkDriver.Join", r)
+	l.host.stop()
+	l.Must(os.Symlink(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), l.Pod.Fd()), filepath.Join(l.Dir, "sandbox")))
+	l.until("the failure is said", func() error {
+		log, err := os.ReadFile(filepath.Join(l.Dir, "nsenter.log"))
+		if err == nil && !strings.Contains(string(log), "join segment; trying again") {
+			err = errors.New("the log does not say it")
+		}
+		return err
+	})
+	l.host.serve()
+	l.until("the container is in the segment", func() error {
+		if !l.host.inSegment() {
+			return errors.New("the guest has no endpoint")
+		}
+		return nil
+	})
+	l.must("NetworkDriver.Leave", r)
+	l.wantNoNICs()
+}
+
+// An earlier driver kept the path alone. Such a file, and a damaged one, keep no other container from joining.
+func TestEarlierSandbox(t *testing.T) {
+	l := newDriver(t)
+	dir := filepath.Join(l.Dir, "run", "docker", "sandboxes")
+	l.Must(os.MkdirAll(dir, 0o755))
+	l.Must(os.WriteFile(filepath.Join(dir, "e0.json"), []byte(`"/run/docker/netns/gone"`), 0o600))
+	l.Must(os.WriteFile(filepath.Join(dir, "e9.json"), []byte(`{`), 0o600))
+	l.must("NetworkDriver.CreateNetwork", map[string]any{
+		"NetworkID": "n1", "Options": map[string]any{"com.docker.network.generic": map[string]any{"segment": "shop", "key": segmentKey}},
+	})
+	r := map[string]any{"NetworkID": "n1", "EndpointID": "e1", "SandboxKey": fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), l.Pod.Fd())}
+	l.must("NetworkDriver.CreateEndpoint", r)
+	l.must("NetworkDriver.Join", r)
+	if !l.host.inSegment() {
+		t.Error("the container is not in its segment")
+	}
+	for _, id := range []string{"e1", "e0", "e9"} {
+		l.must("NetworkDriver.Leave", map[string]any{"NetworkID": "n1", "EndpointID": id})
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("after all have left: %v, %v", left, err)
+	}
+	l.must("NetworkDriver.DeleteNetwork", map[string]any{"NetworkID": "n1"})
+	l.wantNoNICs()
+}
