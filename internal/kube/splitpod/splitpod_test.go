@@ -208,6 +208,7 @@ func TestRefusedByNetwork(t *testing.T) {
 		{&corev1.SecurityContext{Privileged: &no, Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: []corev1.Capability{"NET_BIND_SERVICE"}}}, false},
 		{&corev1.SecurityContext{Privileged: &yes}, true},
 		{&corev1.SecurityContext{Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"CHOWN", "NET_ADMIN"}}}, true},
+		{&corev1.SecurityContext{Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"cap_net_admin"}}}, true}, // as runtimes read it
 		{&corev1.SecurityContext{Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"ALL"}}}, true},
 	} {
 		for span, refused := range map[string]bool{SpanNetwork: tt.refused, "": false} {
