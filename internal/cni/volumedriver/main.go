@@ -74,8 +74,11 @@ func (d *driver) run(ctx context.Context, socket, registry string) error {
 	for p := range d.stale.Range {
 		v := p.(published)
 		detaching.Go(func() {
-			if d.again(ctx, "detach the stale volume "+v.Pod+"/"+v.Name, func() error { return d.detach(ctx, v) }) == nil {
+			err := d.again(ctx, "detach the stale volume "+v.Pod+"/"+v.Name, func() error { return d.detach(ctx, v) })
+			if err == nil {
 				d.stale.Delete(v)
+			} else if ctx.Err() == nil {
+				d.log.Error("the host daemon knows no ephemeral volumes any more: update it, and restart this driver", "error", err)
 			}
 		})
 	}
