@@ -178,11 +178,15 @@ func (d *driver) joinLater(ctx context.Context, args *skel.CmdArgs, id string, i
 		if ctx.Err() != nil {
 			return
 		}
-		if err = errors.Join(err, hostlo.Plugin.Del(ctx, args)); err != nil {
-			d.log.Error("join segment: the container has ended, or its sandbox never came", "endpoint", id, "error", err)
+		if err != nil {
+			d.log.Error("join segment: the container's network namespace never came", "endpoint", id, "error", err)
 		}
-		if err := d.sandboxes.remove(id); err != nil {
-			d.log.Error("forget endpoint", "endpoint", id, "error", err)
+		err = hostlo.Plugin.Del(ctx, args)
+		if err == nil {
+			err = d.sandboxes.remove(id)
+		}
+		if err != nil { // the next driver tries it again
+			d.log.Error("forget a container that has ended", "endpoint", id, "error", err)
 		}
 	}()
 }
