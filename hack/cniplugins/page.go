@@ -13,7 +13,7 @@ func render(all []outcome) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `# CNI plugins compared by behaviour
 
-`+"`unnest-conformance`"+` checks network configuration lists of the reference plugins (%s) against version %s of the
+`+"`unnest-conformance`"+` checks network configuration lists of the reference plugins (`+"`%s`"+`) against version `+"`%s`"+` of the
 specification, in network namespaces of one Linux. Repeat it: `+"`go run ./hack/cniplugins DIR`"+`. [All outcomes](cni-plugins.jsonl) are kept. How to check another plugin:
 [CNI plugins of others](../conformance.md).
 
