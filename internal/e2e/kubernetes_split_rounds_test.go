@@ -319,12 +319,19 @@ func (r *splitRounds) inventory() string {
 	return b.String()
 }
 
-// nothingLeft waits until the cluster has what it had before the rounds.
+// nothingLeft waits until the cluster has what it had before the rounds. It says early what it waits for: a time limit may end the test.
 func (r *splitRounds) nothingLeft(before string) {
 	r.settle()
 	var now string
-	for end := time.Now().Add(splitPatience); now != before; time.Sleep(time.Second) {
-		if now = r.inventory(); now != before && time.Now().After(end) {
+	begin, said := time.Now(), ""
+	for ; now != before; time.Sleep(time.Second) {
+		now = r.inventory()
+		switch waited := time.Since(begin); {
+		case now == before || waited < splitPatience/6 || waited < splitPatience && now == said:
+		case waited < splitPatience:
+			said = now
+			r.t.Logf("seed %d, after %v: before the rounds there was\n%s\nand now there is\n%s", r.seed, waited.Round(time.Second), before, now)
+		default:
 			r.t.Fatalf("seed %d: before the rounds there was\n%s\nand now there is\n%s", r.seed, before, now)
 		}
 	}
