@@ -52,12 +52,17 @@ type VMM interface {
 
 // TAP is the host's end of a NIC.
 type TAP struct {
-	Name  string
-	File  *os.File // nil with PersistentTAPs; the caller closes its own copy
-	VHost *os.File // /dev/vhost-net, to let the kernel move the frames, or nil; as File
+	Name   string
+	Queues []Queue // at least one
 	// Poll is how long the kernel's thread waits for the next frame before it sleeps, in whole
 	// microseconds; only with VHost.
 	Poll time.Duration
+}
+
+// Queue is a pair of queues of a NIC, one for each direction. The caller closes its own copies of the files.
+type Queue struct {
+	File  *os.File // of the TAP; nil with PersistentTAPs
+	VHost *os.File // /dev/vhost-net, to let the kernel move the frames, or nil; the same for all queues of a TAP
 }
 
 // Device is a virtio NIC.
@@ -68,6 +73,7 @@ type Device struct {
 	Slot   int    // from 1
 	MAC    string // lower case, with colons
 	MTU    int    // bytes, told to the guest
+	Queues int    // pairs of queues, as many as the TAP has
 }
 
 // NIC is a NIC of a guest that was not plugged by AddDevice.

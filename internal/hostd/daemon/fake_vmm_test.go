@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -22,30 +23,33 @@ type fakeVMM struct {
 
 	mu      sync.Mutex
 	devices []vmm.Occupied
-	taps    map[string]*os.File // by netdev: a TAP exists as long as the VMM has it
+	taps    map[string][]*os.File // by netdev: a TAP exists as long as the VMM has it
 }
 
 func newFakeVMM(slots int) *fakeVMM {
-	return &fakeVMM{slots: slots, events: make(chan vmm.Event, 1024), done: make(chan struct{}), taps: map[string]*os.File{}, broken: func(string) {}}
+	return &fakeVMM{slots: slots, events: make(chan vmm.Event, 1024), done: make(chan struct{}), taps: map[string][]*os.File{}, broken: func(string) {}}
 }
 
 func (f *fakeVMM) AddNetdev(_ context.Context, id string, t vmm.TAP) error {
 	f.broken("AddNetdev")
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	fd, err := unix.FcntlInt(t.File.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	if err == nil {
-		f.taps[id] = os.NewFile(uintptr(fd), t.Name)
+	for _, q := range t.Queues {
+		fd, err := unix.FcntlInt(q.File.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		f.taps[id] = append(f.taps[id], os.NewFile(uintptr(fd), t.Name))
 	}
-	return err
+	return nil
 }
 
 // end ends the VMM: its TAPs disappear.
 func (f *fakeVMM) end() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, t := range f.taps {
-		_ = t.Close()
+	for id := range f.taps {
+		_ = f.closeTAP(id)
 	}
 }
 
@@ -78,11 +82,15 @@ func (f *fakeVMM) OwnNICs(context.Context) ([]vmm.NIC, error) { return f.own, ni
 func (f *fakeVMM) DeleteNetdev(_ context.Context, id string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if t := f.taps[id]; t != nil {
-		delete(f.taps, id)
-		return t.Close()
+	return f.closeTAP(id)
+}
+
+func (f *fakeVMM) closeTAP(id string) (err error) {
+	for _, queue := range f.taps[id] {
+		err = errors.Join(err, queue.Close())
 	}
-	return nil
+	delete(f.taps, id)
+	return err
 }
 
 func (f *fakeVMM) Devices(context.Context) ([]vmm.Occupied, error) {

@@ -19,7 +19,8 @@ import (
 // plug is the plug of one NIC.
 type plug struct {
 	failed bool
-	tap    *os.File    // between its creation and its way to QEMU
+	taps   []*os.File  // the TAP's queues, between its creation and its way to QEMU
+	queues int         // of the TAP
 	steps  []slog.Attr // how long each step took
 }
 
@@ -52,21 +53,25 @@ func (p *plug) warm() bool {
 	return !slices.ContainsFunc(p.steps, func(s slog.Attr) bool { return s.Key == "device" })
 }
 
-// closeTAP closes our descriptor. If QEMU has none, the TAP is gone.
+// closeTAP closes our descriptors. If QEMU has none, the TAP is gone.
 func (p *plug) closeTAP() {
-	if p.tap != nil {
-		_ = p.tap.Close()
-		p.tap = nil
+	for _, f := range p.taps {
+		_ = f.Close()
 	}
+	p.taps = nil
 }
 
 // addTAP creates the TAP, on no bridge and with no address that it may send from; of an
 // endpoint, a queue of its segment.
 func (n *nics) addTAP(a hotplug.AddTAP) (err error) {
-	if a.Key.Kind == attachment.Endpoint {
-		n.plug.tap, err = n.host.Segments.Open(n.Record.Name, a.Key, a.TAP)
+	if n.plug.queues = 1; a.Key.Kind == attachment.Endpoint {
+		f, err := n.host.Segments.Open(n.Record.Name, a.Key, a.TAP)
+		if err == nil {
+			n.plug.taps = []*os.File{f}
+		}
 		return err
 	}
+	n.plug.queues = max(n.Tenant.Now().Queues, 1)
 	turn := n.turn()
 	defer turn.Done()
 	if err := n.host.Ports.Guard(a.TAP, a.MAC(n.Record.MACPrefix()), nil, false, 0); err != nil {
@@ -74,7 +79,7 @@ func (n *nics) addTAP(a hotplug.AddTAP) (err error) {
 	}
 	turn.Yield()
 	d := tap.Device{Name: a.TAP, MTU: n.Tenant.Now().MTU, Alias: attachment.WarmAlias, Persistent: n.vmm.PersistentTAPs()}
-	if n.plug.tap, err = tap.Open(d); err != nil {
+	if n.plug.taps, err = tap.OpenMultiQueue(d, n.plug.queues); err != nil {
 		return errors.Join(err, n.host.Ports.Unguard(a.TAP))
 	}
 	if d.Persistent {
@@ -89,16 +94,23 @@ func (n *nics) addNetdev(ctx context.Context, a hotplug.NetdevAdd) error {
 	if err := tap.CheckPoll(poll); err != nil {
 		return &vmm.RefusedError{Err: err}
 	}
-	vhost := tap.OpenVHost()
-	if vhost != nil {
-		defer vhost.Close()
+	t := vmm.TAP{Name: a.TAP, Queues: make([]vmm.Queue, n.plug.queues), Poll: poll}
+	for i := range t.Queues {
+		q := &t.Queues[i]
+		if len(n.plug.taps) > 0 {
+			q.File = n.plug.taps[i]
+		}
+		if q.VHost = tap.OpenVHost(); q.VHost != nil {
+			defer q.VHost.Close()
+		}
 	}
-	return n.vmm.AddNetdev(ctx, a.ID, vmm.TAP{Name: a.TAP, File: n.plug.tap, VHost: vhost, Poll: poll})
+	return n.vmm.AddNetdev(ctx, a.ID, t)
 }
 
 func (n *nics) addDevice(ctx context.Context, a hotplug.DeviceAdd) error {
 	d := vmm.Device{
 		ID: a.ID, Netdev: a.Netdev, TAP: a.TAP(n.Record.TAPPrefix()), Slot: a.Slot, MAC: a.MAC, MTU: n.Tenant.Now().MTU,
+		Queues: n.plug.queues,
 	}
 	if a.Record.Fraction.Valid() {
 		d.MAC, d.MTU = n.endpointMAC(a.Record, a.Occupant), segment.MTU

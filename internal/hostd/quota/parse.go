@@ -106,6 +106,7 @@ func (f *file) tenant(path string, n ast.Node) {
 		"volumes":          yamldoc.Scalar(f.Document, &t.Volumes, parseDirectory),
 		"volumesUnbounded": yamldoc.Scalar(f.Document, &t.VolumesUnbounded, yamldoc.Bool),
 		"vhostPoll":        yamldoc.Scalar(f.Document, &t.VHostPoll, yamldoc.Microseconds(MaxVHostPoll)),
+		"queues":           yamldoc.Scalar(f.Document, &t.Queues, yamldoc.Count(1, MaxQueues)),
 		"podRanges":        yamldoc.Scalars(f.Document, &t.PodRanges, parsePrefix),
 		"nodeRanges":       yamldoc.Scalars(f.Document, &t.NodeRanges, parsePrefix),
 		"networkPolicy":    yamldoc.Scalar(f.Document, &t.NetworkPolicy, parseNetworkPolicy),

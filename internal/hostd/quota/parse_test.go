@@ -92,7 +92,7 @@ tenants:
     vhostPoll: 0
     limits: {nics: 0, tenantNICs: 500, requestsPerSecond: 0, burst: 0, attachesPerSecond: 4, connections: 0, segments: 0, endpoints: 3, broadcasts: 70, volumes: 7, volumeDirectories: 8, sharedMemory: 0, multicasts: 5, queueMemory: 6, flows: 9, bandwidth: {ingress: 1500M, egress: 64K}}
     segments: {modes: [plain], span: host}
-  - {name: c, bridge: br-c, vhostPoll: 50us}
+  - {name: c, bridge: br-c, vhostPoll: 50us, queues: 16}
   - {name: b, bridge: "1e3", gateways: [], ranges: [], bridges: []}
 guests:
   - {name: "on", tenant: a, index: 1295, pool: 0, libvirt: {socket: /run/l, domain: "null"}}
@@ -110,7 +110,7 @@ func TestParseAllKeys(t *testing.T) {
 		len(a.Bridges) != 2 || len(a.HostPorts) != 2 || a.HostPorts[1] != "udp/65535" || !a.Metadata || a.MTU != 9000 || !a.NAT || len(a.Ranges) != 2 || a.Cooldown != 0 ||
 		a.Limits != (quota.Limits{TenantNICs: 500, AttachesPerSecond: 4, Endpoints: 3, Broadcasts: 70, Volumes: 7, VolumeDirectories: 8, Multicasts: 5, QueueMemory: 6, Flows: 9, Bandwidth: quota.Rates{Ingress: 1.5e9, Egress: 64000}}) ||
 		len(a.Segments.Modes) != 1 || a.Segments.Modes[0] != quota.SegmentPlain || a.Segments.Span != quota.SpanHost ||
-		a.VHostPoll != 0 || p.Tenants[1].VHostPoll != 50*time.Microsecond || p.Tenants[2].Bridge != "1e3" || p.Guests[0].Pool != 0 || *p.Guests[0].Libvirt != (quota.Domain{Socket: "/run/l", Domain: "null"}) ||
+		a.VHostPoll != 0 || p.Tenants[1].VHostPoll != 50*time.Microsecond || a.Queues != 0 || p.Tenants[1].Queues != quota.MaxQueues || p.Tenants[2].Bridge != "1e3" || p.Guests[0].Pool != 0 || *p.Guests[0].Libvirt != (quota.Domain{Socket: "/run/l", Domain: "null"}) ||
 		p.Guests[1].Name != "007" || *p.Guests[1].Libvirt != (quota.Domain{Socket: "/run/libvirt/libvirt-sock", Domain: "x: y #"}) ||
 		p.Guests[1].TAP != "tap7" || p.Guests[1].MAC != "52:54:00:AB:cd:ef" || p.Guests[1].Unguarded || !p.Guests[2].Unguarded {
 		t.Errorf("%+v", p)
@@ -158,6 +158,7 @@ func TestParseRefuses(t *testing.T) {
 		{"bridge: br1", "bridge: br1\n    hostPorts: [tcp/53, any]", `x.yaml:9: tenants[1].hostPorts[1]: any stands alone: remove it, or the other ports`},
 		{"bridge: br1", "bridge: br1\n    cooldown: 60", `x.yaml:9: tenants[1].cooldown: want a duration such as 200ms, 1s or 2m, got "60"`},
 		{"bridge: br1", "bridge: br1\n    vhostPoll: 50", `x.yaml:9: tenants[1].vhostPoll: want whole microseconds from 0 to 10ms, such as 50us, got "50"`},
+		{"bridge: br1", "bridge: br1\n    queues: 0", `x.yaml:9: tenants[1].queues: want a whole number from 1 to 16, got "0"`},
 		{"bridge: br1", "bridge: br1\n    vhostPoll: 1500ns", `x.yaml:9: tenants[1].vhostPoll: want whole microseconds`},
 		{"bridge: br1", "bridge: br1\n    vhostPoll: 11ms", `x.yaml:9: tenants[1].vhostPoll: want whole microseconds`},
 		{small, "tenants: [{name: a, bridge: b, vhostPoll: 1us}]\nguests: [{name: on, tenant: a, index: 1, libvirt: {domain: d}}]\n",

@@ -67,6 +67,9 @@ type Tenant struct {
 	// for the next frame before it sleeps, in whole microseconds up to MaxVHostPoll. 0: not
 	// at all, as QEMU's default. It needs vhost-net, and QEMU without libvirt.
 	VHostPoll time.Duration `yaml:"vhostPoll,omitempty"`
+	// Queues is how many pairs of queues a NIC has that is plugged from now on, up to MaxQueues.
+	// 0 means 1. An endpoint of a segment has one.
+	Queues int `yaml:"queues,omitempty"`
 	// NetworkPolicy lets a client say which connections the pods may have: PolicyOptional,
 	// PolicyRequired or empty, which means no client may.
 	NetworkPolicy string `yaml:"networkPolicy,omitempty"`
@@ -80,6 +83,10 @@ type Tenant struct {
 // MaxVHostPoll is the longest time for which vhost-net may poll: it keeps a processor of the
 // host busy.
 const MaxVHostPoll = 10 * time.Millisecond
+
+// MaxQueues is the largest number of pairs of queues of a NIC. Each pair takes two interrupt vectors
+// of the guest, of which a processor has about 200.
+const MaxQueues = 16
 
 // What a pod may do as long as no client has said so.
 const (

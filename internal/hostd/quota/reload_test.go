@@ -42,6 +42,7 @@ func TestReload(t *testing.T) {
 			func(p quota.Config) bool {
 				return p.Tenants[1].Limits.NICs == 3 && p.Tenants[1].Bridges[0] == "br-x"
 			}},
+		{"queues", "bridge: br-b", "bridge: br-b, queues: 4", nil, func(p quota.Config) bool { return p.Tenants[1].Queues == 4 }},
 		{"polling", "bridge: br-b", "bridge: br-b, vhostPoll: 200us", nil, func(p quota.Config) bool { return p.Tenants[1].VHostPoll == 200*time.Microsecond }},
 		{"a tenant is added", "guests:\n", "  - {name: c, bridge: br-c}\nguests:\n", nil,
 			func(p quota.Config) bool { return p.Tenants[2].Name == "c" }},

@@ -134,6 +134,8 @@ func TestSchemaAccepts(t *testing.T) {
 		{"tenants: [{name: a, bridge: br0, cooldown: 60}]", false},
 		{"tenants: [{name: a, bridge: br0, cooldown: 0, vhostPoll: 0}]", true},
 		{"tenants: [{name: a, bridge: br0, vhostPoll: 50}]", false},
+		{"tenants: [{name: a, bridge: br0, queues: 16}]", true},
+		{"tenants: [{name: a, bridge: br0, queues: 17}]", false},
 		{"tenants: [{name: a, bridge: br0, limits: {bandwidth: {egress: 500M, ingress: 0}}}]", true},
 		{"tenants: [{name: a, bridge: br0, hostPorts: [icmp/1]}]", false},
 		{"tenants: [{name: a, bridge: br0, limits: {endpoints: 17}}]", false},

@@ -21,33 +21,56 @@ type Device struct {
 	Bridge string
 	MTU    int    // bytes
 	Alias  string // names the owner, and is kept by the kernel; may be empty
-	// Persistent keeps the device when its descriptor is closed.
+	// Persistent keeps the device when its descriptors are closed.
 	Persistent bool
 }
 
 // Open makes the TAP in the network namespace of the calling thread and returns its
 // descriptor for QEMU (vnet_hdr on, single queue). With a bridge the TAP is up. The
 // caller stays locked to its thread. When a step fails, no TAP is left.
-func Open(d Device) (_ *os.File, err error) {
-	fd, err := OpenQueue(d.Name, 0)
+func Open(d Device) (*os.File, error) {
+	queues, err := OpenMultiQueue(d, 1)
 	if err != nil {
-		return nil, fmt.Errorf("open TAP %s: %w", d.Name, err)
+		return nil, err
 	}
-	f := os.NewFile(uintptr(fd), "tap "+d.Name)
+	return queues[0], nil
+}
+
+// OpenMultiQueue is Open for a TAP with count queues, of which each has a descriptor. The TAP is deleted when
+// all are closed.
+func OpenMultiQueue(d Device, count int) (queues []*os.File, err error) {
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, f.Close())
+			for _, f := range queues {
+				err = errors.Join(err, f.Close())
+			}
+			queues = nil
 		}
 	}()
+	flags := uint16(0)
+	if count > 1 {
+		flags = unix.IFF_MULTI_QUEUE
+	}
+	for i := range count {
+		exclusive := uint16(0)
+		if i == 0 && count > 1 { // or it would be a further queue of a TAP that is in use
+			exclusive = unix.IFF_TUN_EXCL
+		}
+		fd, err := OpenQueue(d.Name, flags|exclusive)
+		if err != nil {
+			return queues, fmt.Errorf("open TAP %s: %w", d.Name, err)
+		}
+		queues = append(queues, os.NewFile(uintptr(fd), "tap "+d.Name))
+	}
 	if err := configure(d); err != nil {
-		return nil, fmt.Errorf("configure TAP %s: %w", d.Name, err)
+		return queues, fmt.Errorf("configure TAP %s: %w", d.Name, err)
 	}
 	if d.Persistent {
-		if err := unix.IoctlSetInt(fd, unix.TUNSETPERSIST, 1); err != nil {
-			return nil, fmt.Errorf("make TAP %s persistent: %w", d.Name, err)
+		if err := unix.IoctlSetInt(int(queues[0].Fd()), unix.TUNSETPERSIST, 1); err != nil {
+			return queues, fmt.Errorf("make TAP %s persistent: %w", d.Name, err)
 		}
 	}
-	return f, nil
+	return queues, nil
 }
 
 // OpenQueue opens a queue of the TAP called name in the network namespace of the
@@ -95,7 +118,7 @@ func configure(d Device) error {
 	return netlink.LinkSetUp(link)
 }
 
-// OpenVHost opens /dev/vhost-net, by which the kernel moves the frames of one NIC
+// OpenVHost opens /dev/vhost-net, by which the kernel moves the frames of one queue
 // between its TAP and a guest in place of QEMU. It returns nil if this process cannot
 // open it. Call it for every NIC, so that all NICs that are compared have the same
 // backend.

@@ -145,6 +145,33 @@ func TestOpenTaken(t *testing.T) {
 	})
 }
 
+// A TAP with several queues lasts until the last is closed, and nobody adds a queue to one that is in use.
+func TestOpenMultiQueue(t *testing.T) {
+	inNewNS(t, func() {
+		d := Device{Name: "tap0", Bridge: "br0", MTU: 1500}
+		queues, err := OpenMultiQueue(d, 3)
+		if err != nil || len(queues) != 3 {
+			t.Fatalf("got %d queues, %v; want 3", len(queues), err)
+		}
+		for _, count := range []int{1, 2} {
+			if more, err := OpenMultiQueue(d, count); more != nil || err == nil || !strings.Contains(err.Error(), "tap0") {
+				t.Errorf("%d more queues: got %v, %v; want an error", count, more, err)
+			}
+		}
+		for i, q := range queues {
+			if got := links(t); !strings.Contains(got, "tap0") {
+				t.Errorf("%d queues are closed, links are %s", i, got)
+			}
+			if err := q.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		if got := links(t); got != "br0" {
+			t.Errorf("all queues are closed, but there is %s", got)
+		}
+	})
+}
+
 // A descriptor in a child process keeps the TAP, as QEMU's does.
 func TestOpenSharedDescriptor(t *testing.T) {
 	inNewNS(t, func() {

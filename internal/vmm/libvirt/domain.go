@@ -118,7 +118,7 @@ func parseAlias(name string) string {
 
 var nicXML = template.Must(template.New("nic").Funcs(template.FuncMap{"xml": escapeXML}).Parse(
 	`<interface type="ethernet"><mac address="{{xml .MAC}}"/><target dev="{{xml .TAP}}" managed="no"/>` +
-		`<model type="virtio"/><mtu size="{{.MTU}}"/><rom enabled="no"/><alias name="{{xml .Alias}}"/>` +
+		`<model type="virtio"/>{{if gt .Queues 1}}<driver queues="{{.Queues}}"/>{{end}}<mtu size="{{.MTU}}"/><rom enabled="no"/><alias name="{{xml .Alias}}"/>` +
 		`<address type="pci" domain="0" bus="{{.Bus}}" slot="0" function="0"/></interface>`))
 
 func escapeXML(s string) (string, error) {

@@ -116,6 +116,9 @@ func TestDescribe(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("description (-want +got):\n%s", diff)
 	}
+	if got, err = describe(vmm.Device{Queues: 4}, 10); !strings.Contains(got, `<driver queues="4"/>`) {
+		t.Errorf("four queues: got %s, %v", got, err)
+	}
 }
 
 // No description of a domain causes a panic, or a device in a slot that does not exist.

@@ -18,6 +18,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/crypto/ssh"
 
+	"unnest.io/unnest/internal/netdev/tap"
 	"unnest.io/unnest/internal/testbed/guest"
 	"unnest.io/unnest/internal/testbed/image"
 	"unnest.io/unnest/internal/testbed/lab"
@@ -55,17 +56,14 @@ func newHost(t *testing.T) *host {
 }
 
 // addTAP makes a persistent TAP on a bridge.
-func (h *host) addTAP(name, bridge string, mtu int) {
+func (h *host) addTAP(name, bridge string, mtu, queues int) {
 	h.t.Helper()
 	err := lab.Do(h.lab.HostNS(), func() error {
-		b, err := netlink.LinkByName(bridge)
-		if err != nil {
-			return err
+		files, err := tap.OpenMultiQueue(tap.Device{Name: name, Bridge: bridge, MTU: mtu, Persistent: true}, queues)
+		for _, f := range files {
+			err = errors.Join(err, f.Close())
 		}
-		a := netlink.NewLinkAttrs()
-		a.Name = name
-		link := &netlink.Tuntap{LinkAttrs: a, Mode: netlink.TUNTAP_MODE_TAP, Flags: netlink.TUNTAP_NO_PI | netlink.TUNTAP_VNET_HDR}
-		return errors.Join(netlink.LinkAdd(link), netlink.LinkSetMTU(link, mtu), netlink.LinkSetMaster(link, b), netlink.LinkSetUp(link))
+		return err
 	})
 	if err != nil {
 		h.t.Fatal(err)
@@ -134,7 +132,7 @@ func wantRefused(t *testing.T, what string, err error, words string) {
 // A domain without an operating system releases a device when it is reset.
 func TestPlug(t *testing.T) {
 	h := newHost(t)
-	h.addTAP("first", lab.TenantBridge, 1500)
+	h.addTAP("first", lab.TenantBridge, 1500, 1)
 	h.daemon.Boot(libvirttest.Domain{Name: "node1", Ports: 4, NICs: []libvirttest.NIC{{TAP: "first", MAC: "02:00:00:00:01:01"}}})
 	v := h.dial("node1")
 	slots := v.Slots()
@@ -144,9 +142,10 @@ func TestPlug(t *testing.T) {
 	}
 	s := own[0].Slot
 	a, b := nic(slots-1), nic(slots)
+	b.Queues = 2
 	for _, d := range []vmm.Device{a, b} {
-		h.addTAP(d.TAP, lab.TenantBridge, 1400)
-		if err := v.AddNetdev(t.Context(), d.Netdev, vmm.TAP{Name: d.TAP}); err != nil {
+		h.addTAP(d.TAP, lab.TenantBridge, 1400, max(d.Queues, 1))
+		if err := v.AddNetdev(t.Context(), d.Netdev, vmm.TAP{Name: d.TAP, Queues: make([]vmm.Queue, 1)}); err != nil {
 			t.Fatal(err)
 		}
 		if err := v.AddDevice(t.Context(), d); err != nil {
@@ -279,7 +278,7 @@ func (h *host) boot() *place.SSH {
 	if err := os.WriteFile(path, seed, 0o600); err != nil {
 		h.t.Fatal(err)
 	}
-	h.addTAP("mgmt", lab.ManagementBridge, 1500)
+	h.addTAP("mgmt", lab.ManagementBridge, 1500, 1)
 	h.daemon.Boot(libvirttest.Domain{
 		Name: "node1", Kernel: image.Kernel, Initrd: image.Initrd, Root: image.Root, Seed: path,
 		Command: "console=ttyS0 quiet panic=-1 net.ifnames=0", Ports: 4, NICs: []libvirttest.NIC{{TAP: "mgmt", MAC: mac}},
@@ -326,7 +325,7 @@ func TestGuest(t *testing.T) {
 	var ours []vmm.Device
 	for i := range 2 {
 		d := nic(v.Slots() - 1 + i)
-		h.addTAP(d.TAP, lab.TenantBridge, d.MTU)
+		h.addTAP(d.TAP, lab.TenantBridge, d.MTU, 1)
 		if err := v.AddDevice(t.Context(), d); err != nil {
 			t.Fatal(err)
 		}

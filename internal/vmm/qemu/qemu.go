@@ -11,6 +11,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 
 	"unnest.io/unnest/internal/vmm"
 	"unnest.io/unnest/internal/vmm/qmp"
@@ -69,10 +70,21 @@ func (v *VMM) checkPorts(ctx context.Context) error {
 	return v.findSharePorts(ctx, devices)
 }
 
-// descriptor and vhostDescriptor name a netdev's descriptors in QEMU until the netdev
+// maxQueues is the largest number of a TAP's queues in Linux (MAX_TAP_QUEUES of drivers/net/tun.c).
+const maxQueues = 256
+
+// descriptor and vhostDescriptor name the descriptors of a netdev's queue in QEMU until the netdev
 // takes them.
-func descriptor(netdev string) string      { return "tap-" + netdev }
-func vhostDescriptor(netdev string) string { return "vhost-" + netdev }
+func descriptor(netdev string, queue int) string      { return queueName("tap-"+netdev, queue) }
+func vhostDescriptor(netdev string, queue int) string { return queueName("vhost-"+netdev, queue) }
+
+// queueName leaves the name of the first queue as it was when there was one: an earlier daemon may have left it in QEMU.
+func queueName(name string, queue int) string {
+	if queue == 0 {
+		return name
+	}
+	return name + "." + strconv.Itoa(queue)
+}
 
 // AddNetdev hands the descriptors of the TAP and of vhost-net to QEMU, which then needs no
 // access to /dev/vhost-net and can run as any user. QEMU can close a descriptor before it uses it; then AddNetdev
@@ -92,12 +104,14 @@ func (v *VMM) AddNetdev(ctx context.Context, id string, t vmm.TAP) error {
 }
 
 func (v *VMM) addNetdev(ctx context.Context, id string, t vmm.TAP) error {
-	if err := v.client.SendFD(ctx, descriptor(id), t.File); err != nil {
-		return err
-	}
-	if t.VHost != nil {
-		if err := v.client.SendFD(ctx, vhostDescriptor(id), t.VHost); err != nil {
+	for i, q := range t.Queues {
+		if err := v.client.SendFD(ctx, descriptor(id, i), q.File); err != nil {
 			return err
+		}
+		if q.VHost != nil {
+			if err := v.client.SendFD(ctx, vhostDescriptor(id, i), q.VHost); err != nil {
+				return err
+			}
 		}
 	}
 	return v.client.NetdevAdd(ctx, netdev(id, t))
@@ -105,10 +119,21 @@ func (v *VMM) addNetdev(ctx context.Context, id string, t vmm.TAP) error {
 
 // netdev is QEMU's description of a netdev whose descriptors it has.
 func netdev(id string, t vmm.TAP) map[string]any {
-	args := map[string]any{"type": "tap", "id": id, "fd": descriptor(id), "vhost": t.VHost != nil}
-	if t.VHost != nil {
+	names := func(name func(string, int) string) string {
+		all := make([]string, len(t.Queues))
+		for i := range all {
+			all[i] = name(id, i)
+		}
+		return strings.Join(all, ":")
+	}
+	vhost, plural := t.Queues[0].VHost != nil, ""
+	if len(t.Queues) > 1 {
+		plural = "s"
+	}
+	args := map[string]any{"type": "tap", "id": id, "fd" + plural: names(descriptor), "vhost": vhost}
+	if vhost {
 		// Without vhostforce, QEMU 7.2 aborts if vhost-net does not work, and the guest is lost.
-		args["vhostfd"], args["vhostforce"] = vhostDescriptor(id), true
+		args["vhostfd"+plural], args["vhostforce"] = names(vhostDescriptor), true
 		if t.Poll > 0 {
 			args["poll-us"] = t.Poll.Microseconds()
 		}
@@ -124,15 +149,19 @@ func netdev(id string, t vmm.TAP) map[string]any {
 // The number of interrupt vectors of all NICs is set where QEMU is started, by
 // -global virtio-net-pci.vectors. QEMU's default of three is too many for a guest
 // with 110 ports and one processor: Linux 6.1 had vectors for 48 NICs, and bound no
-// driver to the others.
+// driver to the others. A NIC with several queues has its own number.
 func (v *VMM) AddDevice(ctx context.Context, d vmm.Device) error {
 	if d.Slot < 1 || d.Slot > len(v.ports) {
 		return &vmm.RefusedError{Err: fmt.Errorf("slot %d: want 1 to %d", d.Slot, len(v.ports))}
 	}
-	return markRefused(v.client.DeviceAdd(ctx, map[string]any{
+	args := map[string]any{
 		"driver": "virtio-net-pci", "id": d.ID, "netdev": d.Netdev, "bus": v.ports[d.Slot-1], "addr": "0",
 		"mac": d.MAC, "host_mtu": d.MTU, "romfile": "",
-	}))
+	}
+	if d.Queues > 1 { // each direction of a queue has a vector, and so have the control queue and changes of the configuration
+		args["mq"], args["vectors"] = true, 2*d.Queues+2
+	}
+	return markRefused(v.client.DeviceAdd(ctx, args))
 }
 
 // DeleteDevice asks the guest to release a device.
@@ -158,16 +187,23 @@ func (v *VMM) DeleteNetdev(ctx context.Context, id string) error {
 
 // closeDescriptors makes QEMU close the descriptors of a netdev that it does not have.
 func (v *VMM) closeDescriptors(ctx context.Context, netdev string) error {
-	return errors.Join(v.closeDescriptor(ctx, descriptor(netdev)), v.closeDescriptor(ctx, vhostDescriptor(netdev)))
+	for i := range maxQueues {
+		tap, err := v.closeDescriptor(ctx, descriptor(netdev, i))
+		vhost, vhostErr := v.closeDescriptor(ctx, vhostDescriptor(netdev, i))
+		if err := errors.Join(err, vhostErr); err != nil || !tap && !vhost {
+			return err
+		}
+	}
+	return nil
 }
 
-// closeDescriptor makes QEMU close a descriptor, if QEMU has it.
-func (v *VMM) closeDescriptor(ctx context.Context, name string) error {
+// closeDescriptor makes QEMU close a descriptor, and reports whether QEMU had it.
+func (v *VMM) closeDescriptor(ctx context.Context, name string) (bool, error) {
 	err := v.client.Execute(ctx, "closefd", map[string]any{"fdname": name}, nil)
 	if errors.As(err, new(*qmp.Error)) {
-		return nil
+		return false, nil
 	}
-	return err
+	return err == nil, err
 }
 
 // Devices lists the devices in the ports. It does not depend on the guest, which

@@ -100,18 +100,31 @@ func (m *machine) newHost() {
 	}
 }
 
-// addTAP returns a TAP with its only descriptor.
-func (m *machine) addTAP(name string) vmm.TAP {
+// addTAP returns a TAP with its only descriptors.
+func (m *machine) addTAP(name string, queues int) vmm.TAP {
 	m.t.Helper()
-	var f *os.File
-	err := m.host.Do(func(ns.NetNS) (err error) {
-		f, err = tap.Open(tap.Device{Name: name, Bridge: "br0", MTU: 1400})
+	made := vmm.TAP{Name: name}
+	err := m.host.Do(func(ns.NetNS) error {
+		files, err := tap.OpenMultiQueue(tap.Device{Name: name, Bridge: "br0", MTU: 1400}, max(queues, 1))
+		for _, f := range files {
+			made.Queues = append(made.Queues, vmm.Queue{File: f})
+		}
 		return err
 	})
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	return vmm.TAP{Name: name, File: f}
+	return made
+}
+
+// closeTAP closes the test's descriptors of a TAP.
+func (m *machine) closeTAP(t vmm.TAP) {
+	m.t.Helper()
+	for _, q := range t.Queues {
+		if err := q.File.Close(); err != nil {
+			m.t.Error(err)
+		}
+	}
 }
 
 // descriptors counts QEMU's open descriptors of a file.
@@ -162,12 +175,12 @@ func (m *machine) dial(ports ...string) *VMM {
 // plug plugs a NIC on a TAP of its own.
 func (m *machine) plug(v *VMM, d vmm.Device) {
 	m.t.Helper()
-	t := m.addTAP(d.TAP)
+	t := m.addTAP(d.TAP, d.Queues)
 	err := v.AddNetdev(m.t.Context(), d.Netdev, t)
 	if err == nil {
 		err = v.AddDevice(m.t.Context(), d)
 	}
-	if err := errors.Join(err, t.File.Close()); err != nil {
+	if m.closeTAP(t); err != nil {
 		m.t.Fatal(err)
 	}
 }
@@ -278,17 +291,17 @@ func TestRefused(t *testing.T) {
 	first := []vmm.Occupied{{ID: "/machine/peripheral-anon/device[0]", Slot: 2}, {ID: "nic1-1", Slot: 1}}
 	wantDevices(t, v, first...)
 
-	twin := m.addTAP("twin")
+	twin := m.addTAP("twin", 1)
 	wantRefused(t, "a netdev that there is", v.AddNetdev(t.Context(), "net1-1", twin))
-	twin.File.Close()
+	m.closeTAP(twin)
 	if got := m.taps(); got != "tap1" {
 		t.Errorf("TAPs are %q, want tap1 alone", got)
 	}
-	spare := m.addTAP("spare")
+	spare := m.addTAP("spare", 1)
 	if err := v.AddNetdev(t.Context(), "net1-2", spare); err != nil {
 		t.Fatal(err)
 	}
-	spare.File.Close()
+	m.closeTAP(spare)
 	for name, d := range map[string]vmm.Device{
 		"a slot in use":         {ID: "nic1-2", Netdev: "net1-2", Slot: 1, MAC: nic1.MAC, MTU: 1400},
 		"a foreign slot in use": {ID: "nic2-1", Netdev: "net1-2", Slot: 2, MAC: nic1.MAC, MTU: 1400},
@@ -303,11 +316,11 @@ func TestRefused(t *testing.T) {
 		t.Error(err)
 	}
 	// An AddNetdev that was cut off has left a descriptor in QEMU.
-	orphan := m.addTAP("orphan")
-	if err := v.client.SendFD(t.Context(), descriptor("net9-1"), orphan.File); err != nil {
+	orphan := m.addTAP("orphan", 1)
+	if err := v.client.SendFD(t.Context(), descriptor("net9-1", 0), orphan.Queues[0].File); err != nil {
 		t.Fatal(err)
 	}
-	orphan.File.Close()
+	m.closeTAP(orphan)
 	if got := m.taps(); got != "tap1 orphan" {
 		t.Errorf("TAPs are %q, want tap1 and the orphan", got)
 	}
@@ -316,6 +329,53 @@ func TestRefused(t *testing.T) {
 	}
 	if got := m.taps(); got != "tap1" {
 		t.Errorf("TAPs are %q, want tap1 alone", got)
+	}
+}
+
+// A NIC with several queues goes with all of them, and a part of them that a cut-off AddNetdev has left goes too.
+func TestPlugMultiQueue(t *testing.T) {
+	m := boot(t, portAt("rp1", "1"))
+	v := m.dial("rp1")
+	many := nic1
+	many.Queues = 3
+	m.plug(v, many)
+	for name, want := range map[string]any{"mq": true, "vectors": 8.0} {
+		var got any
+		if err := m.owner.Property(t.Context(), many.ID, name, &got); err != nil || got != want {
+			t.Errorf("%s is %v, want %v (%v)", name, got, want, err)
+		}
+	}
+	if got := m.descriptors("/dev/net/tun"); got != 3 {
+		t.Errorf("QEMU has %d queues, want 3", got)
+	}
+	if err := v.DeleteDevice(t.Context(), many.ID); err != nil {
+		t.Fatal(err)
+	}
+	m.reset() // nobody else would release the device
+	for e := vmm.Event(nil); e != (vmm.Deleted{ID: many.ID}); {
+		var err error
+		if e, err = v.Next(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := v.DeleteNetdev(t.Context(), many.Netdev); err != nil {
+		t.Error(err)
+	}
+	orphan := m.addTAP("orphan", 3)
+	for i, q := range orphan.Queues[:2] {
+		if err := v.client.SendFD(t.Context(), descriptor(many.Netdev, i), q.File); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.closeTAP(orphan)
+	if got := m.taps(); got != "orphan" {
+		t.Errorf("TAPs are %q, want the orphan", got)
+	}
+	if err := v.DeleteNetdev(t.Context(), many.Netdev); err != nil {
+		t.Error(err)
+	}
+	if got := m.taps(); got != "" {
+		t.Errorf("TAPs are %q, want none", got)
 	}
 }
 
@@ -330,13 +390,13 @@ func TestPlugAsOtherUser(t *testing.T) {
 		defer vhost.Close()
 		want = 1
 	}
-	f := m.addTAP("tap1")
-	f.VHost = vhost
+	f := m.addTAP("tap1", 1)
+	f.Queues[0].VHost = vhost
 	err := v.AddNetdev(t.Context(), nic1.Netdev, f)
 	if err == nil {
 		err = v.AddDevice(t.Context(), nic1)
 	}
-	f.File.Close()
+	m.closeTAP(f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -376,9 +436,12 @@ func TestNetdev(t *testing.T) {
 		tap  vmm.TAP
 		want map[string]any
 	}{
-		{vmm.TAP{Poll: poll}, map[string]any{"type": "tap", "id": "net1", "fd": "tap-net1", "vhost": false}},
-		{vmm.TAP{VHost: os.Stdin}, map[string]any{"type": "tap", "id": "net1", "fd": "tap-net1", "vhost": true, "vhostfd": "vhost-net1", "vhostforce": true}},
-		{vmm.TAP{VHost: os.Stdin, Poll: poll}, map[string]any{
+		{vmm.TAP{Queues: make([]vmm.Queue, 1), Poll: poll}, map[string]any{"type": "tap", "id": "net1", "fd": "tap-net1", "vhost": false}},
+		{vmm.TAP{Queues: []vmm.Queue{{VHost: os.Stdin}}}, map[string]any{"type": "tap", "id": "net1", "fd": "tap-net1", "vhost": true, "vhostfd": "vhost-net1", "vhostforce": true}},
+		{vmm.TAP{Queues: make([]vmm.Queue, 3)}, map[string]any{"type": "tap", "id": "net1", "fds": "tap-net1:tap-net1.1:tap-net1.2", "vhost": false}},
+		{vmm.TAP{Queues: []vmm.Queue{{VHost: os.Stdin}, {VHost: os.Stdin}}}, map[string]any{
+			"type": "tap", "id": "net1", "fds": "tap-net1:tap-net1.1", "vhost": true, "vhostfds": "vhost-net1:vhost-net1.1", "vhostforce": true}},
+		{vmm.TAP{Queues: []vmm.Queue{{VHost: os.Stdin}}, Poll: poll}, map[string]any{
 			"type": "tap", "id": "net1", "fd": "tap-net1", "vhost": true, "vhostfd": "vhost-net1", "vhostforce": true, "poll-us": int64(50)}},
 	} {
 		if diff := cmp.Diff(test.want, netdev("net1", test.tap)); diff != "" {
@@ -397,10 +460,10 @@ func TestVHostThatFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer full.Close()
-	f := m.addTAP("tap1")
-	f.VHost = full
+	f := m.addTAP("tap1", 1)
+	f.Queues[0].VHost = full
 	err = v.AddNetdev(t.Context(), nic1.Netdev, f)
-	f.File.Close()
+	m.closeTAP(f)
 	wantRefused(t, "vhost-net that does not work", err)
 	if err == nil || !strings.Contains(err.Error(), "vhost") {
 		t.Errorf("got %v, want an error that names vhost", err)
@@ -410,13 +473,13 @@ func TestVHostThatFails(t *testing.T) {
 	}
 
 	// An AddNetdev that was cut off has left both descriptors in QEMU.
-	f = m.addTAP("tap1")
-	for name, file := range map[string]*os.File{descriptor(nic1.Netdev): f.File, vhostDescriptor(nic1.Netdev): full} {
+	f = m.addTAP("tap1", 1)
+	for name, file := range map[string]*os.File{descriptor(nic1.Netdev, 0): f.Queues[0].File, vhostDescriptor(nic1.Netdev, 0): full} {
 		if err := v.client.SendFD(t.Context(), name, file); err != nil {
 			t.Fatal(err)
 		}
 	}
-	f.File.Close()
+	m.closeTAP(f)
 	if err := v.DeleteNetdev(t.Context(), nic1.Netdev); err != nil {
 		t.Error(err)
 	}
