@@ -27,14 +27,19 @@ var gateway = netip.MustParseAddr(lab.TenantGateway)
 // v6Gateway is the IPv6 gateway of the tenant in tests with two families.
 var v6Gateway = netip.MustParseAddr("fd00:c9::1")
 
+// twoFamilies gives the tenant addresses of both families, and a way out.
+func twoFamilies(f *fleet.Fleet) {
+	tenant := &f.Policy.Tenants[0]
+	tenant.Ranges = append(tenant.Ranges, ipam.Range{Subnet: netip.MustParsePrefix("fd00:c9::/64"), Gateway: v6Gateway})
+	tenant.Gateways = []netip.Prefix{netip.MustParsePrefix("10.201.0.1/16"), netip.PrefixFrom(v6Gateway, 64)}
+	tenant.NAT = true
+}
+
 // These tests share a guest, because starting it takes longer than some of them. Each leaves
 // the guest without pods. The last one ends it.
 func TestOneGuest(t *testing.T) {
 	n := newNodes(t, func(f *fleet.Fleet) {
-		tenant := &f.Policy.Tenants[0]
-		tenant.Ranges = append(tenant.Ranges, ipam.Range{Subnet: netip.MustParsePrefix("fd00:c9::/64"), Gateway: v6Gateway})
-		tenant.Gateways = []netip.Prefix{netip.MustParsePrefix("10.201.0.1/16"), netip.PrefixFrom(v6Gateway, 64)}
-		tenant.NAT = true
+		twoFamilies(f)
 		f.Policy.HTTP = netip.MustParseAddrPort("127.0.0.1:9477")
 	})
 	m := n.boot(fleet.Options{Name: "node1", Slots: 6, Pool: sharedPool})
