@@ -103,6 +103,9 @@ func (n *nics) addNetdev(ctx context.Context, a hotplug.NetdevAdd) error {
 		if q.VHost = tap.OpenVHost(); q.VHost != nil {
 			defer q.VHost.Close()
 		}
+		if (q.VHost == nil) != (t.Queues[0].VHost == nil) {
+			return &vmm.RefusedError{Err: errors.New("vhost-net can be opened for some queues of the NIC only; raise the daemon's limit of open files")}
+		}
 	}
 	return n.vmm.AddNetdev(ctx, a.ID, t)
 }

@@ -31,7 +31,7 @@ func Remove(name string) (left bool, err error) {
 		err = errors.Join(netlink.LinkSetDown(link), netlink.LinkSetNoMaster(link))
 	}
 	if err == nil {
-		left, err = inUse(name)
+		left, err = inUse(link.(*netlink.Tuntap))
 	}
 	if err == nil && !left {
 		err = netlink.LinkDel(link)
@@ -58,9 +58,12 @@ func Retire(name string) error {
 // RetiredName is the name of a retired link of an index. No TAP of a guest has it.
 func RetiredName(index int) string { return fmt.Sprintf("unnest-%d", index) }
 
-// inUse reports whether a process has the only queue of a TAP.
-func inUse(name string) (bool, error) {
-	fd, err := OpenQueue(name, 0)
+// inUse reports whether a process has a queue of a TAP.
+func inUse(link *netlink.Tuntap) (bool, error) {
+	if link.Flags&netlink.TUNTAP_MULTI_QUEUE != 0 { // one more could be opened
+		return link.Queues+link.DisabledQueues > 0, nil
+	}
+	fd, err := OpenQueue(link.Name, 0)
 	if errors.Is(err, unix.EBUSY) {
 		return true, nil
 	}

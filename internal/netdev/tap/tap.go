@@ -62,6 +62,11 @@ func OpenMultiQueue(d Device, count int) (queues []*os.File, err error) {
 		}
 		queues = append(queues, os.NewFile(uintptr(fd), "tap "+d.Name))
 	}
+	if count > 1 {
+		if err := singleQdisc(d.Name); err != nil {
+			return queues, fmt.Errorf("set qdisc of TAP %s: %w", d.Name, err)
+		}
+	}
 	if err := configure(d); err != nil {
 		return queues, fmt.Errorf("configure TAP %s: %w", d.Name, err)
 	}
@@ -90,6 +95,19 @@ func OpenQueue(name string, flags uint16) (fd int, err error) {
 		return -1, errors.Join(err, unix.Close(fd))
 	}
 	return fd, nil
+}
+
+// singleQdisc gives a TAP that is not up yet the qdisc of one queue. The kernel makes such a TAP for 256 queues, and would give each of
+// them a qdisc when it goes up, of 6 MB in all.
+func singleQdisc(name string) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	return netlink.QdiscReplace(&netlink.GenericQdisc{
+		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: link.Attrs().Index, Handle: netlink.MakeHandle(2, 0), Parent: netlink.HANDLE_ROOT},
+		QdiscType:  "pfifo_fast",
+	})
 }
 
 func configure(d Device) error {

@@ -153,6 +153,13 @@ func TestOpenMultiQueue(t *testing.T) {
 		if err != nil || len(queues) != 3 {
 			t.Fatalf("got %d queues, %v; want 3", len(queues), err)
 		}
+		link, err := netlink.LinkByName("tap0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all, err := netlink.QdiscList(link); err != nil || len(all) != 1 {
+			t.Errorf("%d qdiscs, %v; want 1", len(all), err)
+		}
 		for _, count := range []int{1, 2} {
 			if more, err := OpenMultiQueue(d, count); more != nil || err == nil || !strings.Contains(err.Error(), "tap0") {
 				t.Errorf("%d more queues: got %v, %v; want an error", count, more, err)
@@ -207,14 +214,21 @@ func TestOpenSharedDescriptor(t *testing.T) {
 // other one is deleted.
 func TestRemove(t *testing.T) {
 	inNewNS(t, func() {
-		for _, persistent := range []bool{false, true} {
-			f, err := Open(Device{Name: "tap0", Bridge: "br0", MTU: 1500, Persistent: persistent})
+		for i := range 4 {
+			persistent, count := i%2 == 1, 1+i/2
+			queues, err := OpenMultiQueue(Device{Name: "tap0", Bridge: "br0", MTU: 1500, Persistent: persistent}, count)
 			if err != nil {
 				t.Fatal(err)
 			}
+			for _, f := range queues[1:] {
+				if err := f.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			f := queues[0]
 			for range 2 {
 				if left, err := Remove("tap0"); !left || err != nil {
-					t.Errorf("persistent %t: left %t, error %v; want it left", persistent, left, err)
+					t.Errorf("persistent %t, %d queues: left %t, error %v; want it left", persistent, count, left, err)
 				}
 			}
 			link, err := netlink.LinkByName("tap0")

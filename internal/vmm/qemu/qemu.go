@@ -70,8 +70,8 @@ func (v *VMM) checkPorts(ctx context.Context) error {
 	return v.findSharePorts(ctx, devices)
 }
 
-// maxQueues is the largest number of a TAP's queues in Linux (MAX_TAP_QUEUES of drivers/net/tun.c).
-const maxQueues = 256
+// maxQueues is the largest number of a TAP's queues whose descriptors are found again.
+const maxQueues = 16
 
 // descriptor and vhostDescriptor name the descriptors of a netdev's queue in QEMU until the netdev
 // takes them.
@@ -92,13 +92,33 @@ func queueName(name string, queue int) string {
 // QEMU kept the name of a closed descriptor. When that name came again, QEMU closed the old number, which was that of
 // the new descriptor.
 func (v *VMM) AddNetdev(ctx context.Context, id string, t vmm.TAP) error {
+	if len(t.Queues) > maxQueues {
+		return &vmm.RefusedError{Err: fmt.Errorf("%d queues: want up to %d", len(t.Queues), maxQueues)}
+	}
 	err := v.addNetdev(ctx, id, t)
 	if qmp.IsBadDescriptor(err) {
-		err = v.addNetdev(ctx, id, t)
+		if err = v.deletePart(ctx, id, t); err == nil {
+			err = v.addNetdev(ctx, id, t)
+		}
 	}
 	err = markRefused(err)
-	if errors.As(err, new(*vmm.RefusedError)) {
-		return errors.Join(err, v.closeDescriptors(ctx, id))
+	if !errors.As(err, new(*vmm.RefusedError)) {
+		return err
+	}
+	if !qmp.IsDuplicate(err) {
+		err = errors.Join(err, v.deletePart(ctx, id, t))
+	}
+	return errors.Join(err, v.closeDescriptors(ctx, id, len(t.Queues)))
+}
+
+// deletePart deletes what QEMU has kept of a netdev that it has refused: it makes the queues one by one (net_init_tap of net/tap.c).
+func (v *VMM) deletePart(ctx context.Context, id string, t vmm.TAP) error {
+	if len(t.Queues) == 1 {
+		return nil
+	}
+	err := v.client.NetdevDel(ctx, id)
+	if qmp.IsNotFound(err) {
+		return nil
 	}
 	return err
 }
@@ -182,28 +202,26 @@ func (v *VMM) DeleteNetdev(ctx context.Context, id string) error {
 	if !qmp.IsNotFound(err) {
 		return markRefused(err)
 	}
-	return v.closeDescriptors(ctx, id)
+	return v.closeDescriptors(ctx, id, maxQueues)
 }
 
-// closeDescriptors makes QEMU close the descriptors of a netdev that it does not have.
-func (v *VMM) closeDescriptors(ctx context.Context, netdev string) error {
-	for i := range maxQueues {
-		tap, err := v.closeDescriptor(ctx, descriptor(netdev, i))
-		vhost, vhostErr := v.closeDescriptor(ctx, vhostDescriptor(netdev, i))
-		if err := errors.Join(err, vhostErr); err != nil || !tap && !vhost {
+// closeDescriptors makes QEMU close the descriptors of a netdev that it does not have, those of the first queues.
+func (v *VMM) closeDescriptors(ctx context.Context, netdev string, queues int) error {
+	for i := range queues { // any of them may be left, in any order
+		if err := errors.Join(v.closeDescriptor(ctx, descriptor(netdev, i)), v.closeDescriptor(ctx, vhostDescriptor(netdev, i))); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// closeDescriptor makes QEMU close a descriptor, and reports whether QEMU had it.
-func (v *VMM) closeDescriptor(ctx context.Context, name string) (bool, error) {
+// closeDescriptor makes QEMU close a descriptor, if QEMU has it.
+func (v *VMM) closeDescriptor(ctx context.Context, name string) error {
 	err := v.client.Execute(ctx, "closefd", map[string]any{"fdname": name}, nil)
 	if errors.As(err, new(*qmp.Error)) {
-		return false, nil
+		return nil
 	}
-	return err == nil, err
+	return err
 }
 
 // Devices lists the devices in the ports. It does not depend on the guest, which

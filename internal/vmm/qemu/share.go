@@ -93,8 +93,7 @@ func (v *VMM) AddFiles(ctx context.Context, id string, port int, tag string, ser
 		"type": "socket", "data": map[string]any{"server": false, "addr": map[string]any{"type": "fd", "data": map[string]any{"str": id}}},
 	}}, nil))
 	if err != nil {
-		_, closeErr := v.closeDescriptor(ctx, id)
-		return errors.Join(err, closeErr)
+		return errors.Join(err, v.closeDescriptor(ctx, id))
 	}
 	err = markRefused(v.client.DeviceAdd(ctx, map[string]any{
 		"driver": "vhost-user-fs-pci", "id": id, "chardev": id, "tag": tag, "bus": sharePort(port), "addr": "0",

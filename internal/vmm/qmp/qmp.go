@@ -51,6 +51,13 @@ func IsBadDescriptor(err error) bool {
 	return ok && strings.Contains(e.Desc, "Bad file descriptor")
 }
 
+// IsDuplicate reports whether QEMU refused a netdev because it has one with the ID. The error has no
+// class of its own.
+func IsDuplicate(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && strings.Contains(e.Desc, "Duplicate ID")
+}
+
 // IsUnplugPending reports whether QEMU refused device_del because an earlier one
 // still waits for the guest: DEVICE_DELETED is still to come. The error has no
 // class of its own, so this matches QEMU's words.
