@@ -37,18 +37,3 @@ func TestHelpFits(t *testing.T) {
 		t.Errorf("found %d commands", n)
 	}
 }
-
-func TestFold(t *testing.T) {
-	for _, tt := range []struct{ name, text, want string }{
-		{"empty", "", ""},
-		{"long", "one two three four", "one two\nthree four"},
-		{"short lines", "one\ntwo\n\nthree", "one two\n\nthree"},
-		{"table", "one two three:\n  a      b  c d e\n  f\nfour five", "one two\nthree:\n  a      b  c d e\n  f\nfour five"},
-		{"word that is too long", "one twothreefour five", "one\ntwothreefour\nfive"},
-		{"runes", "äöü äöü äöü", "äöü äöü\näöü"},
-	} {
-		if got := fold(tt.text, 10); got != tt.want {
-			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
-		}
-	}
-}

@@ -147,17 +147,21 @@ func printJSON(streams terminal.Streams, checks []doctor.Check) error {
 	return enc.Encode(checks)
 }
 
-// row is one line of the table. The last column is as wide as it needs.
+// row is one check in the table.
 type row struct {
 	cells  [4]string
 	colour string // of the state; empty: none
+	remedy string
 }
 
-// printTable prints one line per check and, below it, how to fix it.
+// tableWidth is what the table fits, in columns, unless a word is longer.
+const tableWidth = 80
+
+// printTable prints one row per check and, below it, how to fix it.
 func printTable(streams terminal.Streams, checks []doctor.Check) error {
 	rows := []row{{cells: [...]string{"CHECK", "STATE", "NEED", "FOUND"}}}
 	for _, c := range checks {
-		r := row{cells: [...]string{c.Name, string(c.State), "optional", strings.ReplaceAll(c.Found, "\n", " ")}}
+		r := row{cells: [...]string{c.Name, string(c.State), "optional", strings.ReplaceAll(c.Found, "\n", " ")}, remedy: c.Remedy}
 		if c.Required {
 			r.cells[2] = "required"
 		}
@@ -165,26 +169,32 @@ func printTable(streams terminal.Streams, checks []doctor.Check) error {
 			r.colour = colourOf(c)
 		}
 		rows = append(rows, r)
-		if c.Remedy != "" {
-			rows = append(rows, row{cells: [...]string{"", "", "", "→ " + c.Remedy}})
-		}
 	}
-	var widths [4]int
+	var widths [3]int // of all columns but the last
 	for _, r := range rows {
-		for i, cell := range r.cells {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		for i := range widths {
+			widths[i] = max(widths[i], utf8.RuneCountInString(r.cells[i]))
 		}
 	}
+	last := widths[0] + widths[1] + widths[2] + 6 // where that one begins
 	var text strings.Builder
 	for _, r := range rows {
 		state := fmt.Sprintf("%-*s", widths[1], r.cells[1])
 		if r.colour != "" {
 			state = r.colour + r.cells[1] + reset + state[len(r.cells[1]):]
 		}
-		fmt.Fprintf(&text, "%-*s  %s  %-*s  %s\n", widths[0], r.cells[0], state, widths[2], r.cells[2], r.cells[3])
+		fmt.Fprintf(&text, "%-*s  %s  %-*s  %s\n", widths[0], r.cells[0], state, widths[2], r.cells[2], folded(r.cells[3], last))
+		if r.remedy != "" {
+			fmt.Fprintf(&text, "  → %s\n", folded(r.remedy, 4))
+		}
 	}
 	_, err := fmt.Fprint(streams.Out, text.String())
 	return err
+}
+
+// folded folds a text that begins in a column of the table.
+func folded(text string, column int) string {
+	return strings.ReplaceAll(terminal.Fold(text, tableWidth-column), "\n", "\n"+strings.Repeat(" ", column))
 }
 
 // The colours of states, as ECMA-48 select graphic rendition.

@@ -8,7 +8,9 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -99,6 +101,11 @@ func TestRun(t *testing.T) {
 			}
 			if diff := cmp.Diff(string(want), out.String()); diff != "" {
 				t.Errorf("output differs (-want +got):\n%s", diff)
+			}
+			for line := range strings.Lines(out.String()) {
+				if line = strings.TrimSpace(line); !tt.colour && utf8.RuneCountInString(line) > 80 {
+					t.Errorf("more than 80 columns: %s", line)
+				}
 			}
 		})
 	}

@@ -7,7 +7,9 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 	"syscall"
+	"unicode/utf8"
 
 	"golang.org/x/term"
 )
@@ -98,4 +100,25 @@ func width(f *os.File) int {
 		return columns
 	}
 	return assumed
+}
+
+// Fold breaks the paragraphs of text between words, into lines of at most width runes. Lines that begin
+// with a blank, such as those of tables, stay as they are.
+func Fold(text string, width int) string {
+	var lines []string
+	open := false // the last line takes more words
+	for line := range strings.SplitSeq(text, "\n") {
+		if line == "" || line[0] == ' ' || line[0] == '\t' {
+			lines, open = append(lines, line), false
+			continue
+		}
+		for word := range strings.FieldsSeq(line) {
+			if last := len(lines) - 1; open && utf8.RuneCountInString(lines[last]+" "+word) <= width {
+				lines[last] += " " + word
+			} else {
+				lines, open = append(lines, word), true
+			}
+		}
+	}
+	return strings.Join(lines, "\n")
 }

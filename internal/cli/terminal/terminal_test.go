@@ -81,3 +81,18 @@ func openFile(t *testing.T, path string, flags int) *os.File {
 	t.Cleanup(func() { _ = f.Close() })
 	return f
 }
+
+func TestFold(t *testing.T) {
+	for _, tt := range []struct{ name, text, want string }{
+		{"empty", "", ""},
+		{"long", "one two three four", "one two\nthree four"},
+		{"short lines", "one\ntwo\n\nthree", "one two\n\nthree"},
+		{"table", "one two three:\n  a      b  c d e\n  f\nfour five", "one two\nthree:\n  a      b  c d e\n  f\nfour five"},
+		{"word that is too long", "one twothreefour five", "one\ntwothreefour\nfive"},
+		{"runes", "äöü äöü äöü", "äöü äöü\näöü"},
+	} {
+		if got := Fold(tt.text, 10); got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}

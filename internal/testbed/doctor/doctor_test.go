@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -125,9 +126,9 @@ func TestExamine(t *testing.T) {
 		{"no libvirt", func(p *Probes) { p.LookPath = lacks("libvirtd") }, []Check{
 			{"libvirt", Missing, "no libvirtd in PATH", "apt-get install libvirt-daemon-system, for guests that libvirt runs", false}}},
 		{"no virtiofsd", func(p *Probes) {
-			p.VolumeServer = func() (share.Program, error) { return share.Program{}, errAbsent }
+			p.VolumeServer = func() (share.Program, error) { return share.Program{}, fmt.Errorf("%w: %w", share.ErrNoServer, errAbsent) }
 		}, []Check{
-			{"virtiofsd", Missing, "no such file or directory", "apt-get install virtiofsd (on Debian 12: qemu-system-common), for volumes", false}}},
+			{"virtiofsd", Missing, "not installed", "apt-get install virtiofsd (on Debian 12: qemu-system-common), for volumes", false}}},
 		{"virtiofsd without locks of the host", func(p *Probes) {
 			p.VolumeServer = func() (share.Program, error) { return share.Program{Path: "/usr/libexec/virtiofsd"}, nil }
 		}, []Check{

@@ -3,8 +3,11 @@ package doctor
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
+
+	"unnest.io/unnest/internal/netdev/share"
 )
 
 // tool is a binary that unnest runs.
@@ -80,6 +83,9 @@ func keys(ctx context.Context, p Probes) []Check {
 func volumeServer(p Probes) Check {
 	program, err := p.VolumeServer()
 	c := works("virtiofsd", program.Path, err, "apt-get install virtiofsd (on Debian 12: qemu-system-common), for volumes")
+	if errors.Is(err, share.ErrNoServer) {
+		c.Found = "not installed" // the error also says how to install it
+	}
 	if err == nil && !program.HostLocks {
 		c.State, c.Found = Limited, program.Path+", locks of files hold within a guest only"
 		c.Remedy = "for locks between guests, use a host with Debian 12"

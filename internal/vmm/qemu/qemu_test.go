@@ -559,3 +559,62 @@ func TestDiscover(t *testing.T) {
 	m.reset()
 	discover()
 }
+
+// The options that docs/hosts.md gives to VMs of other programs make slots in a QEMU whose devices are
+// arranged as those programs do it, and a NIC can be plugged there.
+func TestHostsPage(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/hosts.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxmox := []string{"VGA,id=vga,bus=pcie.0,addr=0x1", "i82801b11-bridge,id=pcidmi,bus=pcie.0,addr=1e.0", "pci-bridge,id=pci.0,bus=pcidmi,addr=1.0,chassis_nr=1", "virtio-balloon-pci,id=balloon0,bus=pci.0,addr=0x3"}
+	incus := []string{"-sandbox on,obsolete=deny,elevateprivileges=allow,spawn=allow,resourcecontrol=deny"}
+	var theirs []string // of Proxmox, which the daemon also uses
+	for n := range 12 {
+		incus = append(incus, fmt.Sprintf("pcie-root-port,id=qemu_pcie%d,bus=pcie.0,addr=%x.%d,multifunction=on,chassis=%d", n, 1+n/8, n%8, n))
+		if n < 4 {
+			incus = append(incus, fmt.Sprintf("virtio-rng-pci,id=own%d,bus=qemu_pcie%[1]d", n))
+			theirs = append(theirs, fmt.Sprintf("ich9-pcie-port-%d", n+1))
+			proxmox = append(proxmox, fmt.Sprintf("pcie-root-port,id=%s,bus=pcie.0,addr=1c.%d,multifunction=on,port=%d,chassis=%[3]d", theirs[n], n, n+1))
+		}
+	}
+	for _, tt := range []struct {
+		name, before string // of the options
+		devices      []string
+		ports        []string // in hostd.yaml; nil: the daemon finds them
+		slots        []string
+	}{
+		{"Proxmox", "--args '", proxmox, nil, append(theirs, "rp1", "rp2", "rp3")},
+		{"Incus", "raw.qemu='", append(incus, asUser(t, "nobody")), []string{"rp1", "rp2"}, []string{"rp1", "rp2"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, rest, _ := strings.Cut(string(page), tt.before)
+			options, _, _ := strings.Cut(rest, "'")
+			theirSocket, _, ok := strings.Cut(strings.TrimPrefix(options, "-qmp unix:"), ",")
+			if !ok {
+				t.Fatalf("the page gives the options %q", options)
+			}
+			dir, err := os.MkdirTemp("", "qemu")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { os.RemoveAll(dir) })
+			m := boot(t, append(tt.devices, strings.Replace(options, theirSocket, dir+"/page", 1))...)
+			m.socket = dir + "/page"
+			slots := tt.ports
+			if slots == nil {
+				if slots, err = Discover(t.Context(), m.socket); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if diff := cmp.Diff(tt.slots, slots); diff != "" {
+				t.Errorf("slots (-want +got):\n%s", diff)
+			}
+			v := m.dial(slots...)
+			last := nic1
+			last.Slot = len(slots)
+			m.plug(v, last)
+			wantDevices(t, v, vmm.Occupied{ID: nic1.ID, Slot: last.Slot})
+		})
+	}
+}
