@@ -203,7 +203,7 @@ func TestExamine(t *testing.T) {
 			p.Stat, p.LookPath = absent(debianKeyring), lacks("gpg")
 		}, []Check{
 			{"release", Limited, "Ubuntu 24.04.1 LTS", "use Debian 12 or 13: Unnest is not tested on other releases", false},
-			{"debian keys", Missing, "no " + debianKeyring, "apt-get install debian-archive-keyring", true},
+			{"debian keys", Missing, "no debian-archive-keyring.gpg", "apt-get install debian-archive-keyring", true},
 			{"gpg", Missing, "no gpg in PATH", "apt-get install gpg", true}}},
 		{"no btf", func(p *Probes) { p.Stat = absent("/sys/kernel/btf/vmlinux") }, []Check{
 			{"btf", Missing, "no such file or directory", "use a kernel with CONFIG_DEBUG_INFO_BTF", true}}},

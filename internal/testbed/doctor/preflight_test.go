@@ -27,7 +27,7 @@ func TestPreflight(t *testing.T) {
 		{"Ubuntu", func(p *Probes) {
 			osReleaseOf("ID=ubuntu\nVERSION_ID=24.04\n", nil)(p)
 			p.Stat, p.LookPath = absent(debianKeyring), lacks("gpg", "mmdebstrap")
-		}, ForGuests, "this machine cannot run guests: no mmdebstrap in PATH, no " + debianKeyring + ", no gpg in PATH: apt-get install debian-archive-keyring gpg mmdebstrap"},
+		}, ForGuests, "this machine cannot run guests: no mmdebstrap in PATH, no debian-archive-keyring.gpg, no gpg in PATH: apt-get install debian-archive-keyring gpg mmdebstrap"},
 		{"full disk", func(p *Probes) { p.FreeDisk = func(string) (uint64, error) { return 1 << 30, nil } }, ForGuests,
 			"this machine cannot run guests: disk: 1.0 GiB free for /var/cache/unnest, want 4.0 GiB: free some space, or set UNNEST_CACHE to a directory elsewhere"},
 		{"room for snapshots", func(p *Probes) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"regexp"
 
 	"unnest.io/unnest/internal/netdev/share"
@@ -68,9 +69,10 @@ const debianKeyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 // keys checks what proves that the packages of guests are Debian's. Ubuntu installs neither.
 func keys(ctx context.Context, p Probes) []Check {
-	keyring := works("debian keys", debianKeyring, p.Stat(debianKeyring), "apt-get install debian-archive-keyring")
+	name := path.Base(debianKeyring)
+	keyring := works("debian keys", name, p.Stat(debianKeyring), "apt-get install debian-archive-keyring")
 	if keyring.State == Missing {
-		keyring.Found = "no " + debianKeyring
+		keyring.Found = "no " + name
 	}
 	checks := require(keyring)
 	if text, err := p.ReadFile("/etc/os-release"); err == nil && osRelease(text)["ID"] == "debian" {
