@@ -83,7 +83,7 @@ func newLoadCmd(streams terminal.Streams) *cobra.Command {
 		Long: `Give every node the container images of archives: OCI archives, or those of "docker
 save". Pods find such an image by its name, unless they have imagePullPolicy Always.`,
 		Example: `  unnest cluster load bin/images/unnest-cni.tar`,
-		Args:    cobra.MinimumNArgs(1),
+		Args:    usage.Some("ARCHIVE"),
 		RunE: func(cmd *cobra.Command, archives []string) error {
 			c, err := cluster.View()
 			if err != nil {

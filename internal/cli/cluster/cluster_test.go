@@ -46,7 +46,7 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"up", "--kubernetes", "/nowhere"}, "run `make kubernetes`"},
 		{[]string{"kubeconfig"}, "no cluster is up"},
 		{[]string{"status"}, "no cluster is up"},
-		{[]string{"load"}, "at least 1 arg"},
+		{[]string{"load"}, "missing argument ARCHIVE"},
 		{[]string{"load", "image.tar"}, "no cluster is up"},
 	} {
 		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {

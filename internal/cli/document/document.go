@@ -25,7 +25,7 @@ func Load(dir string) (input provenance.Source, notes []string, err error) {
 	info, err := os.Stat(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return provenance.Source{}, nil, fmt.Errorf("read run %s: no such directory", dir)
+		return provenance.Source{}, nil, fmt.Errorf("read run %s: no such directory: unnest runs lists those that are in runs", dir)
 	case err != nil:
 		return provenance.Source{}, nil, fmt.Errorf("read run: %w", err)
 	case !info.IsDir():

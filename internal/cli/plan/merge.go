@@ -27,12 +27,7 @@ Shards of one trace (--shard I/N) must be complete. Results without --shard must
 of pieces of a trace that share no users.`,
 		Example: `  unnest plan merge 0.json 1.json 2.json
   unnest plan merge out/ -o all.json -o all.html`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usage.Errorf("missing argument FILE.json")
-			}
-			return nil
-		},
+		Args: usage.Some("FILE.json"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := output.check(); err != nil {
 				return err

@@ -101,7 +101,12 @@ Each user has VMs of their own. The plans are:
   unnest plan --trace google2011:clusterdata-2011-2 --replay=20 --at 0..1h
   unnest plan --trace jobs.csv --columns jobs.yaml
   unnest plan --trace users.csv --shard 0/8 -o 0.json`,
-		Args: usage.Args(),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usage.Errorf("unexpected argument %q: to plan a file, give --trace %s", args[0], args[0])
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return runF(cmd.Context(), opts) },
 	}
 	opts.addFlags(cmd)

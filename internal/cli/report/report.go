@@ -53,7 +53,7 @@ this machine will report.`,
   unnest report runs/*-quickstart
   unnest report runs/20260314-092653-quickstart --format gobench >run.bench
   benchstat -col /config run.bench`,
-		Args: func(cmd *cobra.Command, args []string) error { return usage.Args("DIR")(cmd, args[:min(len(args), 1)]) },
+		Args: usage.Some("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			opts.Dirs = args
 			return runF(cmd.Context(), opts)

@@ -54,6 +54,11 @@ func Args(names ...string) cobra.PositionalArgs {
 	}
 }
 
+// Some returns a check for one argument called name, or several.
+func Some(name string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error { return Args(name)(cmd, args[:min(len(args), 1)]) }
+}
+
 // Suggest asks whether name is a misspelling of one of names: it returns ": did you mean
 // X?", or "" when none is similar. prefix precedes each name, such as "--".
 func Suggest(name, prefix string, names []string) string {

@@ -45,6 +45,18 @@ func TestArgs(t *testing.T) {
 	}
 }
 
+func TestSome(t *testing.T) {
+	for n, want := range []string{"missing argument A", "", ""} {
+		got := ""
+		if err := Some("A")(nil, make([]string, n)); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%d arguments: got %q, want %q", n, got, want)
+		}
+	}
+}
+
 func TestChoice(t *testing.T) {
 	tests := []struct {
 		args []string

@@ -26,7 +26,7 @@ code is that of the command.`,
 		Example: `  unnest vm ssh node1
   unnest vm ssh node1 'hostname; uptime'
   unnest vm ssh node1 -- ls -l "/a name with spaces"`,
-		Args: cobra.MinimumNArgs(1),
+		Args: usage.Some("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return enterGuest(cmd.Context(), streams, args[0], words(args[1:]))
 		},

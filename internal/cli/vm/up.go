@@ -40,7 +40,7 @@ func newUpCmd(streams terminal.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up NAME...",
 		Short: "Start guests and wait until they are ready",
-		Args:  cobra.MinimumNArgs(1),
+		Args:  usage.Some("NAME"),
 		RunE: func(cmd *cobra.Command, names []string) error {
 			o.names = names
 			if err := o.check(); err != nil {

@@ -126,7 +126,7 @@ save". Guests reach no registry: their network ends at this machine.`,
 		Example: `  docker save nginx:1.27 -o nginx.tar
   unnest vm load nginx.tar
   unnest vm ssh node1 nerdctl run --network brfusion --detach nginx:1.27`,
-		Args: cobra.MinimumNArgs(1),
+		Args: usage.Some("ARCHIVE"),
 		RunE: func(cmd *cobra.Command, archives []string) error {
 			return load(cmd.Context(), streams, only, archives)
 		},

@@ -100,12 +100,12 @@ func TestWrongUsage(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"up"}, "at least 1 arg"},
+		{[]string{"up"}, "missing argument NAME"},
 		{[]string{"up", "node1", "--vcpus", "0"}, "--vcpus 0"},
 		{[]string{"up", "node1", "--accel", "xen"}, "want one of auto, kvm, tcg"},
 		{[]string{"up", "node1", "--memory", "1G"}, "--memory"},
 		{[]string{"ls", "node1"}, `unexpected argument "node1"`},
-		{[]string{"ssh"}, "at least 1 arg"},
+		{[]string{"ssh"}, "missing argument NAME"},
 		{[]string{"down"}, "name the guests to stop, or give --all"},
 		{[]string{"down", "node1", "--all"}, "name the guests to stop, or give --all"},
 	}
