@@ -14,6 +14,13 @@ RELEASES ?= bookworm trixie
 # The go in PATH, or the one that the target go gets.
 export PATH := $(shell hack/go):$(PATH)
 
+# Say so before anything is compiled.
+ifneq ($(filter test e2e test-attack test-hosts test-install chaos,$(MAKECMDGOALS)),)
+ifneq ($(shell id -u),0)
+$(error not root: run sudo make $(MAKECMDGOALS))
+endif
+endif
+
 # The programs that make and measure guests. bin/unnest doctor checks the same ones.
 PACKAGES := qemu-system-x86 mmdebstrap e2fsprogs xz-utils nftables iproute2 sockperf iperf3 \
 	ca-certificates containernetworking-plugins kmod debian-archive-keyring gpg
