@@ -28,11 +28,13 @@ func TestDist(t *testing.T) {
 	}
 	must("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", filepath.Join(dir, "key"))
 	must("env", "CGO_ENABLED=0", "go", "build", "-C", "../tools/nfpm", "-trimpath", "-o", dir, "github.com/goreleaser/nfpm/v2/cmd/nfpm")
-	var outs []string
-	for _, tree := range []string{"a", "another/and/longer"} {
-		tree = filepath.Join(dir, tree)
+	trees := []string{filepath.Join(dir, "a"), filepath.Join(dir, "another/and/longer")}
+	for _, tree := range trees { // both before the first is built: somebody may edit the sources meanwhile
 		must("sh", "-ec", `mkdir -p "$1/bin"; cp "$2/nfpm" "$1/bin"; cd ..
 git -c safe.directory='*' ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "$1"`, "copy", tree, dir)
+	}
+	var outs []string
+	for _, tree := range trees {
 		outs = append(outs, filepath.Join(tree, "dist"))
 		must(filepath.Join(tree, "hack/dist"), filepath.Join(tree, "dist"))
 	}

@@ -126,7 +126,9 @@ func TestExamine(t *testing.T) {
 		{"no libvirt", func(p *Probes) { p.LookPath = lacks("libvirtd") }, []Check{
 			{"libvirt", Missing, "no libvirtd in PATH", "apt-get install libvirt-daemon-system, for guests that libvirt runs", false}}},
 		{"no virtiofsd", func(p *Probes) {
-			p.VolumeServer = func() (share.Program, error) { return share.Program{}, fmt.Errorf("%w: %w", share.ErrNoServer, errAbsent) }
+			p.VolumeServer = func() (share.Program, error) {
+				return share.Program{}, fmt.Errorf("%w: %w", share.ErrNoServer, errAbsent)
+			}
 		}, []Check{
 			{"virtiofsd", Missing, "not installed", "apt-get install virtiofsd (on Debian 12: qemu-system-common), for volumes", false}}},
 		{"virtiofsd without locks of the host", func(p *Probes) {
