@@ -135,6 +135,9 @@ func measure(ctx context.Context, o Options, s *experiment.Spec, dir *rundir.Dir
 	if err != nil {
 		return false, err
 	}
+	if _, err := os.Stat(filepath.Join(binaries, "unnest-cni")); err != nil { // before it waits for a quiet machine
+		return false, fmt.Errorf("find the programs of guests: %w: run `make build`, or install a package", err)
+	}
 	notes, err := tidy(ctx, o.Streams)
 	if err != nil {
 		return false, err
