@@ -24,8 +24,12 @@ import (
 const usage = `Check CNI plugins against the specification, or under load.
 
 usage:
-  unnest-conformance [flags] LIST          check the plugins of a network configuration list
-  unnest-conformance churn [flags] LIST    add and delete many pods
+  unnest-conformance [flags] LIST
+      check the plugins of a network configuration list
+  unnest-conformance churn [flags] LIST
+      add and delete many pods
+
+flags:
 `
 
 // Main runs the command in args, without the name of the binary, and returns the exit

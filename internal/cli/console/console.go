@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"unnest.io/unnest/internal/cli/terminal"
@@ -83,11 +84,19 @@ func Parse(f *flag.FlagSet, args []string, usage string, stdout io.Writer) error
 	return nil
 }
 
-// Help prints usage and the flags.
+// Help prints usage and the flags, whose texts fit 80 columns.
 func Help(f *flag.FlagSet, usage string, stdout io.Writer) error {
-	_, err := fmt.Fprint(stdout, usage)
-	f.SetOutput(stdout)
+	text := &strings.Builder{}
+	f.SetOutput(text)
 	f.PrintDefaults()
+	help := usage
+	for line := range strings.Lines(text.String()) {
+		if words, ok := strings.CutPrefix(line, "    \t"); ok {
+			line = "      " + strings.ReplaceAll(terminal.Fold(strings.TrimSpace(words), 80-6), "\n", "\n      ") + "\n"
+		}
+		help += line
+	}
+	_, err := fmt.Fprint(stdout, help)
 	return err
 }
 

@@ -117,3 +117,22 @@ func TestPrinterReturnsTheFirstError(t *testing.T) {
 		t.Errorf("got %v, want the error of the command", err)
 	}
 }
+
+func TestHelpFits(t *testing.T) {
+	f := NewFlags("ask")
+	f.Bool("long", false, strings.Repeat("word ", 40)+"end")
+	f.Int("short", 3, "a `number`")
+	var out strings.Builder
+	if err := Parse(f, []string{"--help"}, "usage:\n", &out); !errors.Is(err, flag.ErrHelp) {
+		t.Errorf("got %v", err)
+	}
+	lines := strings.Split(out.String(), "\n")
+	for _, line := range lines {
+		if len(line) > 80 {
+			t.Errorf("%d columns: %s", len(line), line)
+		}
+	}
+	if want := "      a number (default 3)"; lines[0] != "usage:" || !strings.Contains(out.String(), "\n      word word") || !strings.Contains(out.String(), want) || len(lines) != 8 {
+		t.Errorf("got\n%s", &out)
+	}
+}

@@ -27,7 +27,7 @@ usage:
   unnest-localhost check [flags] --fraction COMMAND --fraction COMMAND ...
       each COMMAND, a shell line, starts an agent in one fraction, for example
         --fraction "ip netns exec f1 unnest-localhost agent"
-        --fraction "ssh guest nsenter --net=/run/netns/pod /root/unnest-localhost agent"
+        --fraction "ssh guest ip netns exec f2 /root/unnest-localhost agent"
   unnest-localhost agent
       execute the requests of check: JSON lines on standard input and output
 
