@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -98,6 +99,7 @@ rm -r /tmp/i
 // dockerHosts are two guests with Docker.
 type dockerHosts struct {
 	*nodes
+	whole *testing.T // without one of its parts, in which t is that of the part
 	in    map[string]*node
 	links map[string]string // of a guest, before the first container
 	web   string            // address of the container with this name
@@ -107,15 +109,9 @@ func newDockerHosts(t *testing.T) *dockerHosts {
 	t.Helper()
 	n := newNodes(t, nil)
 	n.cold, n.image = true, dockerImage(n)
-	d := &dockerHosts{nodes: n, in: map[string]*node{}, links: map[string]string{}}
+	d := &dockerHosts{nodes: n, whole: t, in: map[string]*node{}, links: map[string]string{}}
 	for _, m := range n.bootAll(2, fleet.Options{Slots: 8, Memory: 3 << 29}) {
 		d.in[m.Name] = m
-		t.Cleanup(func() {
-			if t.Failed() {
-				out, _ := d.in[m.Name].try("journalctl --no-pager -n 60 -u docker -u unnest-docker; docker ps -a; ip -brief link", "")
-				t.Logf("end of the log of %s:\n%s", m.Name, out)
-			}
-		})
 		d.dockerRuns(m)
 		d.links[m.Name] = m.run("ls /sys/class/net")
 		m.run(standIns)
@@ -128,8 +124,35 @@ func (d *dockerHosts) dockerRuns(m *node) {
 	d.within(bootLimit, "dockerd answers in "+m.Name, func() bool { _, err := m.try("docker version", ""); return err == nil })
 }
 
-// follow runs a block of the page where its mark says: in node1, in node2, in both or on the host. It returns the output.
-func (d *dockerHosts) follow(b block) (out string) {
+// follow runs a block of the page, and wants the output that outputs says.
+func (d *dockerHosts) follow(b block) {
+	d.t.Helper()
+	place, _, _ := strings.Cut(b.mark, " ")
+	if _, podman, _ := dockerRelease(); strings.HasPrefix(place, "podman") && place != "podman" && place != podman {
+		return
+	}
+	switch {
+	case strings.Contains(b.text, "podman run -d"):
+		d.in["node1"].run("docker save nginx busybox nginx:1.27 | podman load")
+	case strings.Contains(b.text, "systemctl stop web"):
+		d.answers("the unit's container", "", func() (string, error) { _, err := d.get("http://" + d.web + "/"); return "", err })
+		if got := d.guestStatus("node1").Attachments; got != 1 {
+			d.t.Errorf("the unit's container runs, and node1 has %d NICs", got)
+		}
+	}
+	out := d.execute(b)
+	for text, want := range outputs {
+		if strings.Contains(b.text, text) && !strings.Contains(out, want) {
+			d.t.Errorf("%s: want %q in its output, got %s", b.text, want, out)
+		}
+	}
+	if lines := strings.Fields(out); strings.Contains(b.text, " inspect -f ") && len(lines) > 0 {
+		d.web = lines[len(lines)-1]
+	}
+}
+
+// execute runs a block of the page where its mark says: in node1, in node2, in both or on the host. It returns the output.
+func (d *dockerHosts) execute(b block) (out string) {
 	d.t.Helper()
 	if b.mark == "host" {
 		return mustRun(d.t, append(strings.Fields(strings.Replace(b.text, "unnest", filepath.Join(d.binaries, "unnest"), 1)), "--state", d.fleet.Lab.Dir)...)
@@ -138,9 +161,6 @@ func (d *dockerHosts) follow(b block) (out string) {
 		"10.201.1.1", d.web, "KEY", "0123456789abcdef0123456789abcdef", "docker compose", "docker-compose").Replace(b.text)
 	place, file, isFile := strings.Cut(b.mark, " ")
 	if strings.HasPrefix(place, "podman") {
-		if _, mine, _ := dockerRelease(); place != "podman" && place != mine {
-			return ""
-		}
 		place = "node1"
 	}
 	if isFile {
@@ -170,61 +190,87 @@ func (d *dockerHosts) follow(b block) (out string) {
 	return out
 }
 
+// part runs a part of the test in the guests, in which it leaves no container, even if it fails.
+func (d *dockerHosts) part(name string, run func()) {
+	defer func() { d.t = d.whole }()
+	d.whole.Run(name, func(t *testing.T) {
+		d.t = t
+		t.Cleanup(func() {
+			for _, m := range d.in {
+				if t.Failed() {
+					d.t = d.whole // the context of t has ended
+					out, _ := m.try(stateOfDocker+"\n"+withoutContainers, "")
+					t.Logf("%s after the part:\n%s", m.Name, out)
+				}
+			}
+		})
+		run()
+	})
+}
+
+// stateOfDocker is a script that prints what Docker and its driver say.
+const stateOfDocker = "journalctl --no-pager -n 60 -u docker -u unnest-docker; docker ps -a; podman ps -a; ip -brief link"
+
+// withoutContainers is a script that removes what a part that failed has left.
+const withoutContainers = `docker ps -aq | xargs -r docker rm -f
+podman rm -af
+docker network ls --filter driver=unnest --format '{{.Name}}' | grep -vxE 'pods|shop' | xargs -r docker network rm`
+
+// outputs is what the blocks of docs/docker.md print that have a text.
+var outputs = map[string]string{
+	"docker inspect":      "10.201.",
+	"http://10.201":       "hello from ",
+	"http://web/":         "hello from ",
+	"hostd status":        "10.201.",
+	"127.0.0.1":           "hello from ",
+	"logs":                "hello from ",
+	"network rm pods":     "pods",
+	"network rm shop":     "shop",
+	"podman run -d":       "10.201.",
+	"podman run --rm":     "hello from ",
+	"systemctl start web": "10.201.",
+}
+
 // Who follows docs/docker.md in two guests gets what it says, and a container stays reachable when Docker, the driver or the daemon
 // ends, and comes back when the guest reboots. It took eight minutes on two processors with a load of 10 to 17. UNNEST_ROUNDS=100 starts
 // as many containers, four at a time, in place of 8, and runs the localhost cases and Podman, too. UNNEST_RELEASE=trixie has Debian 13 in the guests, with Docker 26 and Podman 5, in place of Debian 12.
 func TestDocker(t *testing.T) {
+	blocks := marked(t, "../../docs/docker.md")
+	for text := range outputs {
+		if !slices.ContainsFunc(blocks, func(b block) bool { return strings.Contains(b.text, text) }) {
+			t.Errorf("docs/docker.md has no block with %q", text)
+		}
+	}
 	d := newDockerHosts(t)
-	printed := map[string]string{ // output, by a part of the block
-		"docker inspect":  "10.201.",
-		"http://10.201":   "hello from ",
-		"http://web/":     "hello from ",
-		"hostd status":    "10.201.",
-		"127.0.0.1":       "hello from ",
-		"logs":            "hello from ",
-		"network rm pods": "pods",
-		"network rm shop": "shop",
-	}
-	_, podman, _ := dockerRelease()
 	all := os.Getenv("UNNEST_ROUNDS") != ""
-	if all {
-		printed["podman run -d"], printed["podman run --rm"] = "10.201.", "hello from "
+	var page []block // of the next part: those since the last one for both guests
+	follow := func() {
+		for _, b := range page {
+			d.follow(b)
+		}
 	}
-	if all && podman == "podman5" {
-		printed["systemctl start web"] = "10.201."
-	}
-	for _, b := range marked(d.t, "../../docs/docker.md") {
-		if !all && strings.HasPrefix(b.mark, "podman") {
+	for _, b := range blocks {
+		if b.mark != "both" {
+			page = append(page, b)
 			continue
 		}
 		switch {
 		case strings.Contains(b.text, "network rm pods"):
-			d.whileItRuns()
-			d.afterReboots()
-		case all && strings.Contains(b.text, "network rm shop"):
-			d.localhostCases()
-		case strings.Contains(b.text, "podman run -d"):
-			d.in["node1"].run("docker save nginx busybox nginx:1.27 | podman load")
-		case strings.Contains(b.text, "systemctl stop web"):
-			d.answers("the unit's container", "", func() (string, error) { _, err := d.get("http://" + d.web + "/"); return "", err })
-			if got := d.guestStatus("node1").Attachments; got != 1 {
-				d.t.Errorf("the unit's container runs, and node1 has %d NICs", got)
+			d.part("Tutorial", follow)
+			d.part("Faults", d.whileItRuns)
+			d.part("Containers", d.manyContainers)
+			d.part("Reboots", d.afterReboots)
+		case strings.Contains(b.text, "network rm shop"):
+			d.part("Hostlo", follow)
+			if all {
+				d.part("Localhost", d.localhostCases)
 			}
 		}
-		out := d.follow(b)
-		for part, want := range printed {
-			if strings.Contains(b.text, part) {
-				if delete(printed, part); !strings.Contains(out, want) {
-					d.t.Errorf("%s: want %q in its output, got %s", b.text, want, out)
-				}
-			}
-		}
-		if lines := strings.Fields(out); strings.Contains(b.text, " inspect -f ") && len(lines) > 0 {
-			d.web = lines[len(lines)-1]
-		}
+		page = nil
+		d.follow(b)
 	}
-	for part := range printed {
-		d.t.Errorf("docs/docker.md has no executed block with %q", part)
+	if all {
+		d.part("Podman", follow)
 	}
 	for name, m := range d.in {
 		if out := m.run("docker network ls -q --filter driver=unnest; docker ps -aq; podman ps -aq"); out != "" {
@@ -242,7 +288,7 @@ func (d *dockerHosts) nothingLeft(m *node) {
 	})
 }
 
-// whileItRuns ends Docker, the driver and the daemon while a container runs, and starts several containers at a time.
+// whileItRuns ends Docker, the driver and the daemon while a container runs.
 func (d *dockerHosts) whileItRuns() {
 	m := d.in["node1"]
 	m.run("docker run -d --name lasting --hostname lasting --network pods --restart always nginx")
@@ -272,17 +318,38 @@ docker-compose down`)
 	if got := m.run("docker ps -a --format '{{.Names}}'; docker network ls --filter driver=unnest --format '{{.Name}}'"); got != "lasting\npods\n" {
 		d.t.Errorf("docker-compose down during up leaves %s", got)
 	}
+	m.run("docker rm -f lasting")
+	d.nothingLeft(m)
+}
+
+// manyContainers starts UNNEST_ROUNDS containers, four at a time, next to one that lasts.
+func (d *dockerHosts) manyContainers() {
+	m := d.in["node1"]
+	m.run("docker run -d --name lasting --hostname lasting --network pods nginx")
+	d.served("before them", "lasting")
 	const configuration = "ip -brief link; ip route; nft -s list ruleset 2>/dev/null" // it warns of the rules of iptables
 	before := m.run(configuration)
-	runs, begin := cmp.Or(os.Getenv("UNNEST_ROUNDS"), "8"), time.Now()
-	if out := m.run(fmt.Sprintf("seq %s | xargs -P4 -I{} sh -c 'docker run --rm --network pods busybox ping -c1 -W10 %s >/tmp/run.{} 2>&1 || cat /tmp/run.{}'", runs, lab.TenantGateway)); out != "" {
-		d.t.Errorf("%s containers, four at a time: %s", runs, out)
+	runs, err := strconv.Atoi(cmp.Or(os.Getenv("UNNEST_ROUNDS"), "8"))
+	d.check(err)
+	begin, said, out := time.Now(), 0, new(output)
+	out.written = func() {
+		if ended := strings.Count(out.String(), "\n"); ended/10 > said/10 {
+			said = ended
+			d.t.Logf("%d of %d containers have ended after %.0f s", ended, runs, time.Since(begin).Seconds())
+		}
 	}
-	d.t.Logf("%s containers, four at a time: %.1f s", runs, time.Since(begin).Seconds())
+	_, err = m.execute(d.t.Context(), out, fmt.Sprintf("seq %d | xargs -P4 -I{} sh -c 'docker run --rm --network pods busybox ping -c1 -W10 %s >/tmp/run.{} 2>&1 && echo served || echo $(cat /tmp/run.{})'",
+		runs, lab.TenantGateway), "")
+	d.check(err)
+	d.t.Logf("%d containers, four at a time: %.1f s", runs, time.Since(begin).Seconds())
+	if got := out.String(); got != strings.Repeat("served\n", runs) {
+		d.t.Errorf("%d containers, four at a time: %s", runs, strings.ReplaceAll(got, "served\n", ""))
+	}
 	d.eventually("node1 has the NIC of the lasting container only", func() bool { return d.guestStatus("node1").Attachments == 1 })
 	if after := m.run(configuration); after != before {
 		d.t.Errorf("links, routes and packet filters of node1 were\n%s\nand are\n%s", before, after)
 	}
+	d.served("after them", "lasting")
 	m.run("docker rm -f lasting")
 	d.nothingLeft(m)
 }
@@ -353,7 +420,10 @@ func (d *dockerHosts) afterReboots() {
 		d.check(err)
 		d.check(m.rebootsInPlace())
 		tt.do()
+		part := d.t
+		d.t = d.whole // the connection outlives the part
 		m, err = m.rebooted(before)
+		d.t = part
 		d.check(err)
 		d.in["node1"] = m
 		d.dockerRuns(m)
