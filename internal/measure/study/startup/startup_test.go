@@ -37,7 +37,7 @@ func TestStartupStudy(t *testing.T) {
 }
 
 // Docker's containers can be started, but have no plugin to run alone.
-func TestDocker(t *testing.T) {
+func TestDockerStudy(t *testing.T) {
 	benchtest.CheckStudy(t, benchtest.Open(t, "startup-docker"))
 	s := &Study{Set: &machines.Set{Spec: benchtest.Open(t, "startup")}}
 	if err := s.Check(stack.Configuration{Stack: stack.Stack{stack.VM, stack.Docker}, Network: stack.NAT}); err == nil || !strings.Contains(err.Error(), "probe add") {
