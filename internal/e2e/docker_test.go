@@ -370,7 +370,7 @@ func (d *dockerHosts) localhostCases() {
 	p := &splitPod{nodes: d.nodes, in: []*node{d.in["node1"], d.in["node2"]}}
 	for _, m := range p.in {
 		m.put("unnest-localhost")
-		m.run("docker run -d --sysctl net.ipv6.conf.all.disable_ipv6=0 --network shop --name " + podName + " busybox sleep infinity && ip netns attach " + podName + " $(docker inspect -f '{{.State.Pid}}' " + podName + ")")
+		m.run("docker run -d --network shop --name " + podName + " busybox sleep infinity && ip netns attach " + podName + " $(docker inspect -f '{{.State.Pid}}' " + podName + ")")
 		d.eventually(m.Name+" is in the segment", func() bool {
 			_, err := m.try("grep '\"Joined\":true' /run/unnest/docker/sandboxes/*", "") // the driver joins after "docker run"
 			return err == nil

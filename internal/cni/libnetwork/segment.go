@@ -6,12 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/containernetworking/plugins/pkg/ns"
 
 	"unnest.io/unnest/internal/cni/hostlo"
+	"unnest.io/unnest/internal/cni/podnic"
 )
 
 // A Hostlo network: each of its containers is a fraction of one segment, whose localhost they share
@@ -144,6 +147,18 @@ func (d *driver) joinSegment(ctx context.Context, s segmentNetwork, r endpoint) 
 
 // addSegment joins. After an error DeleteEndpoint, or the next driver, removes what may be left.
 func (d *driver) addSegment(ctx context.Context, args *skel.CmdArgs, id string, in sandbox) error {
+	err := ns.WithNetNSPath(in.Path, func(ns.NetNS) error {
+		// Docker turns IPv6 off on the loopback of a container without an address of IPv6: it would have no ::1,
+		// and the plugin could not make the other fractions' addresses of IPv6 local.
+		err := podnic.SetSysctl("ipv6/conf/lo/disable_ipv6", "0")
+		if errors.Is(err, fs.ErrNotExist) { // a kernel without IPv6
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
 	if err := hostlo.Plugin.Add(ctx, args); err != nil {
 		return err
 	}
@@ -151,7 +166,17 @@ func (d *driver) addSegment(ctx context.Context, args *skel.CmdArgs, id string, 
 	return d.sandboxes.write(id, in)
 }
 
-// joinLater joins as soon as the container has its network namespace. It tries until that succeeds, or the
+// prepared reports whether Docker has set up a network namespace's loopback, whose IPv6 it turns off before.
+func prepared(pod ns.NetNS) (up bool, err error) {
+	err = pod.Do(func(ns.NetNS) error {
+		lo, err := netlinksafe.LinkByName("lo")
+		up = err == nil && lo.Attrs().Flags&net.FlagUp != 0
+		return err
+	})
+	return up, err
+}
+
+// joinLater joins as soon as Docker has prepared the container's network namespace. It tries until that succeeds, or the
 // container has ended, or endJoining.
 func (d *driver) joinLater(ctx context.Context, args *skel.CmdArgs, id string, in sandbox) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -162,7 +187,7 @@ func (d *driver) joinLater(ctx context.Context, args *skel.CmdArgs, id string, i
 	go func() {
 		defer close(j.done)
 		defer cancel()
-		err := inSandbox(ctx, in.Path, func(ns.NetNS) (bool, error) { return true, nil })
+		err := inSandbox(ctx, in.Path, prepared)
 		for pause := time.Second; err == nil && exists(in.Path); pause = min(2*pause, time.Minute) {
 			if err := d.addSegment(ctx, args, id, in); err == nil || ctx.Err() != nil {
 				return
