@@ -6,14 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
-	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/containernetworking/plugins/pkg/ns"
 
 	"unnest.io/unnest/internal/cni/hostlo"
+	"unnest.io/unnest/internal/cni/loopback"
 	"unnest.io/unnest/internal/cni/podnic"
 )
 
@@ -147,16 +146,7 @@ func (d *driver) joinSegment(ctx context.Context, s segmentNetwork, r endpoint) 
 
 // addSegment joins. After an error DeleteEndpoint, or the next driver, removes what may be left.
 func (d *driver) addSegment(ctx context.Context, args *skel.CmdArgs, id string, in sandbox) error {
-	err := ns.WithNetNSPath(in.Path, func(ns.NetNS) error {
-		// Docker turns IPv6 off on the loopback of a container without an address of IPv6: it would have no ::1,
-		// and the plugin could not make the other fractions' addresses of IPv6 local.
-		err := podnic.SetSysctl("ipv6/conf/lo/disable_ipv6", "0")
-		if errors.Is(err, fs.ErrNotExist) { // a kernel without IPv6
-			return nil
-		}
-		return err
-	})
-	if err != nil {
+	if err := openIPv6(in.Path); err != nil {
 		return err
 	}
 	if err := hostlo.Plugin.Add(ctx, args); err != nil {
@@ -166,17 +156,33 @@ func (d *driver) addSegment(ctx context.Context, args *skel.CmdArgs, id string, 
 	return d.sandboxes.write(id, in)
 }
 
-// prepared reports whether Docker has set up a network namespace's loopback, whose IPv6 it turns off before.
-func prepared(pod ns.NetNS) (up bool, err error) {
-	err = pod.Do(func(ns.NetNS) error {
-		lo, err := netlinksafe.LinkByName("lo")
-		up = err == nil && lo.Attrs().Flags&net.FlagUp != 0
-		return err
+// openIPv6 gives a container ::1, and makes the addresses of IPv6 of other fractions local, as they are on a kernel's loopback.
+func openIPv6(path string) error {
+	return ns.WithNetNSPath(path, func(ns.NetNS) error {
+		err := podnic.SetSysctl("ipv6/conf/lo/disable_ipv6", "0")
+		if errors.Is(err, fs.ErrNotExist) { // a kernel without IPv6
+			return nil
+		}
+		return errors.Join(err, loopback.AddAliases())
 	})
-	return up, err
 }
 
-// joinLater joins as soon as Docker has prepared the container's network namespace. It tries until that succeeds, or the
+// keepIPv6 calls openIPv6 again and again, at first often, until ctx or the container ends. Docker and runc set IPv6 of a
+// container's loopback after they have made its network namespace: Docker turns it off, if the container has no address of IPv6.
+func (d *driver) keepIPv6(ctx context.Context, id, path string) {
+	for pause := firstLook; exists(path); pause = min(2*pause, time.Minute) {
+		if err := openIPv6(path); err != nil && exists(path) {
+			d.log.Error("share IPv6", "endpoint", id, "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// joinLater joins as soon as the container has its network namespace. It tries until that succeeds, or the
 // container has ended, or endJoining.
 func (d *driver) joinLater(ctx context.Context, args *skel.CmdArgs, id string, in sandbox) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -187,9 +193,10 @@ func (d *driver) joinLater(ctx context.Context, args *skel.CmdArgs, id string, i
 	go func() {
 		defer close(j.done)
 		defer cancel()
-		err := inSandbox(ctx, in.Path, prepared)
+		err := inSandbox(ctx, in.Path, func(ns.NetNS) (bool, error) { return true, nil })
 		for pause := time.Second; err == nil && exists(in.Path); pause = min(2*pause, time.Minute) {
 			if err := d.addSegment(ctx, args, id, in); err == nil || ctx.Err() != nil {
+				d.keepIPv6(ctx, id, in.Path)
 				return
 			} else {
 				d.log.Error("join segment; trying again", "endpoint", id, "error", err)

@@ -24,8 +24,8 @@ func aliases() *netlink.Route {
 	}
 }
 
-// addAliases makes IPv6 aliases local, if lo has IPv6.
-func addAliases() error {
+// AddAliases makes IPv6 aliases local in this thread's network namespace, if lo has IPv6.
+func AddAliases() error {
 	off, err := readNumber(disableIPv6("lo"))
 	if errors.Is(err, fs.ErrNotExist) || off != 0 {
 		return nil

@@ -62,7 +62,7 @@ func configure(nic netlink.Link, mtu int) error {
 	if err := netlink.LinkSetMTU(nic, mtu); err != nil {
 		return fmt.Errorf("set MTU %d of %s: %w", mtu, a.Name, err)
 	}
-	return addAliases()
+	return AddAliases()
 }
 
 // restore undoes configure. nic is nil if it has been unplugged.
