@@ -138,7 +138,10 @@ func (d *driver) joinSegment(ctx context.Context, s segmentNetwork, r endpoint) 
 		return err
 	}
 	if exists(in.Path) {
-		return d.addSegment(ctx, args, r.EndpointID, in)
+		if err := d.addSegment(ctx, args, r.EndpointID, in); err != nil {
+			return err
+		}
+		return openIPv6(in.Path)
 	}
 	d.joinLater(ctx, args, r.EndpointID, in)
 	return nil
@@ -146,9 +149,6 @@ func (d *driver) joinSegment(ctx context.Context, s segmentNetwork, r endpoint) 
 
 // addSegment joins. After an error DeleteEndpoint, or the next driver, removes what may be left.
 func (d *driver) addSegment(ctx context.Context, args *skel.CmdArgs, id string, in sandbox) error {
-	if err := openIPv6(in.Path); err != nil {
-		return err
-	}
 	if err := hostlo.Plugin.Add(ctx, args); err != nil {
 		return err
 	}
