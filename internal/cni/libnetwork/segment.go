@@ -111,7 +111,7 @@ func (d *driver) arguments(s segmentNetwork, r endpoint) (*skel.CmdArgs, error) 
 	return &skel.CmdArgs{ContainerID: ownerPrefix + r.EndpointID[:min(len(r.EndpointID), 16)], Netns: r.SandboxKey, IfName: endpointIn, StdinData: stdin}, err
 }
 
-// joining is a join that goes on after Docker's call.
+// joining is what goes on for an endpoint after Docker's call.
 type joining struct {
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -141,7 +141,8 @@ func (d *driver) joinSegment(ctx context.Context, s segmentNetwork, r endpoint) 
 		if err := d.addSegment(ctx, args, r.EndpointID, in); err != nil {
 			return err
 		}
-		return openIPv6(in.Path)
+		d.inBackground(ctx, r.EndpointID, func(ctx context.Context) { d.keepIPv6(ctx, r.EndpointID, in.Path) })
+		return nil
 	}
 	d.joinLater(ctx, args, r.EndpointID, in)
 	return nil
@@ -168,11 +169,14 @@ func openIPv6(path string) error {
 }
 
 // keepIPv6 calls openIPv6 again and again, at first often, until ctx or the container ends. Docker and runc set IPv6 of a
-// container's loopback after they have made its network namespace: Docker turns it off, if the container has no address of IPv6.
+// container's loopback after they have made its network namespace: Docker turns it off, if the container has no address of IPv6,
+// or has lost its last one.
 func (d *driver) keepIPv6(ctx context.Context, id, path string) {
+	logged := ""
 	for pause := firstLook; exists(path); pause = min(2*pause, time.Minute) {
-		if err := openIPv6(path); err != nil && exists(path) {
+		if err := openIPv6(path); err != nil && err.Error() != logged && exists(path) {
 			d.log.Error("share IPv6", "endpoint", id, "error", err)
+			logged = err.Error()
 		}
 		select {
 		case <-ctx.Done():
@@ -182,9 +186,8 @@ func (d *driver) keepIPv6(ctx context.Context, id, path string) {
 	}
 }
 
-// joinLater joins as soon as the container has its network namespace. It tries until that succeeds, or the
-// container has ended, or endJoining.
-func (d *driver) joinLater(ctx context.Context, args *skel.CmdArgs, id string, in sandbox) {
+// inBackground calls f for an endpoint, with a context that endJoining ends.
+func (d *driver) inBackground(ctx context.Context, id string, f func(context.Context)) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	j := joining{cancel, make(chan struct{})}
 	d.mu.Lock()
@@ -193,6 +196,14 @@ func (d *driver) joinLater(ctx context.Context, args *skel.CmdArgs, id string, i
 	go func() {
 		defer close(j.done)
 		defer cancel()
+		f(ctx)
+	}()
+}
+
+// joinLater joins as soon as the container has its network namespace. It tries until that succeeds, or the
+// container has ended, or endJoining.
+func (d *driver) joinLater(ctx context.Context, args *skel.CmdArgs, id string, in sandbox) {
+	d.inBackground(ctx, id, func(ctx context.Context) {
 		err := inSandbox(ctx, in.Path, func(ns.NetNS) (bool, error) { return true, nil })
 		for pause := time.Second; err == nil && exists(in.Path); pause = min(2*pause, time.Minute) {
 			if err := d.addSegment(ctx, args, id, in); err == nil || ctx.Err() != nil {
@@ -220,7 +231,7 @@ func (d *driver) joinLater(ctx context.Context, args *skel.CmdArgs, id string, i
 		if err != nil { // the next driver tries it again
 			d.log.Error("forget a container that has ended", "endpoint", id, "error", err)
 		}
-	}()
+	})
 }
 
 // endpoints calls f for each endpoint of the Hostlo networks whose file can be read.
@@ -242,8 +253,12 @@ func (d *driver) endpoints(f func(r endpoint, joined bool) error) error {
 func (d *driver) resumeJoins(ctx context.Context) error {
 	return d.endpoints(func(r endpoint, joined bool) error {
 		s, ok, err := d.segmentNetwork(r.NetworkID)
-		if joined || !ok || err != nil {
+		if !ok || err != nil {
 			return err
+		}
+		if joined {
+			d.inBackground(ctx, r.EndpointID, func(ctx context.Context) { d.keepIPv6(ctx, r.EndpointID, r.SandboxKey) })
+			return nil
 		}
 		args, err := d.arguments(s, r)
 		if err == nil {
@@ -253,7 +268,7 @@ func (d *driver) resumeJoins(ctx context.Context) error {
 	})
 }
 
-// endJoining ends the joinSegment of an endpoint that still waits.
+// endJoining ends what goes on for an endpoint.
 func (d *driver) endJoining(id string) {
 	d.mu.Lock()
 	j, ok := d.joins[id]
