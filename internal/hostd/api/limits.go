@@ -122,6 +122,9 @@ func (h *Handler) admitAttach(ctx context.Context, method string, c Client) erro
 		return nil
 	}
 	wait, counts := h.reserveAttach(c.Tenant.Name, c.Record.Name, l.AttachesPerSecond, cmp.Or(l.NICs, quota.DefaultLimits.NICs))
+	if wait > 0 {
+		h.Host.Turns.Above(c.Tenant.Name, wait+attachWait)
+	}
 	select {
 	case <-time.After(wait):
 	case <-ctx.Done():

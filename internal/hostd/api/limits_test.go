@@ -2,13 +2,18 @@ package api
 
 import (
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"unnest.io/unnest/internal/hostd/guestrun"
 	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/hostd/tenant"
+	"unnest.io/unnest/internal/hostd/turns"
 )
 
 // Four guests that attach without a pause have as many attaches at once as each may have NICs, and after that the rate of their
@@ -70,6 +75,40 @@ func TestAttackAttachesAboveTheRate(t *testing.T) {
 		for i := range 100 {
 			if wait, _ := a.reserveAttach("default", fmt.Sprint(i%4), quota.DefaultLimits.AttachesPerSecond, quota.DefaultLimits.NICs); wait > 0 {
 				t.Errorf("a hundred pods at once on four guests: one waits %v", wait)
+			}
+		}
+	})
+}
+
+// Attaches above the rate change the host's network after those of a tenant that is within its rate, though that has had more time.
+func TestAttackAttachesAboveTheRateAreLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		order := &turns.Turns{}
+		busy, err := tenant.New(quota.Tenant{Name: "busy", Limits: quota.Limits{NICs: 1, AttachesPerSecond: 1}}, t.TempDir(), slog.New(slog.DiscardHandler), func(_ string, f func()) { f() })
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := &Handler{Host: &guestrun.Host{Turns: order}, Quotas: func() quota.Config { return quota.Config{Tenants: make([]quota.Tenant, 2)} }}
+		for _, want := range []string{"busy", "calm"} {
+			if err := h.admitAttach(t.Context(), "/unnest/AttachNIC", Client{Record: record.Guest{Name: "node1"}, Tenant: busy}); err != nil {
+				t.Fatal(err)
+			}
+			turn := order.Take("calm")
+			time.Sleep(10 * time.Millisecond)
+			var first string
+			var all sync.WaitGroup
+			for _, name := range []string{"busy", "calm"} {
+				all.Go(func() {
+					defer order.Take(name).Done()
+					if first == "" {
+						first = name
+					}
+				})
+				synctest.Wait()
+			}
+			turn.Done()
+			if all.Wait(); first != want {
+				t.Errorf("%s is first, want %s", first, want)
 			}
 		}
 	})

@@ -33,7 +33,7 @@ const (
 	// busyPause is the time between two pods of the other tenant.
 	busyPause = 250 * time.Millisecond
 	// throttled is how long a request or a commit of a tenant takes that has used up what it may do at once.
-	throttled = 200 * time.Millisecond
+	throttled = time.Second
 )
 
 // withFakeVMMs is set for a daemon whose guests have VMMs in its memory, which take no time.

@@ -100,16 +100,17 @@ func (p *Policies) Commit(session *Session, s *Staging) (c Committed, err error)
 // commits use one part in commitShare of the time.
 const (
 	commitBurst = 500 * time.Millisecond
-	commitShare = 50
+	commitShare = 500
 	maxRest     = 10 * time.Second
 )
 
-// Rest adds the time of a commit's turns, and returns how long the tenant's client has to wait before its next commit.
+// Rest adds the time of a commit's turns, and returns how long the tenant's client has to wait before its next commit: 0 if
+// there is no other tenant.
 func (p *Policies) Rest(tenant string, took time.Duration) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t := p.tenants[tenant]
-	if t == nil {
+	if t == nil || p.alone {
 		return 0
 	}
 	debt := min(max(0, time.Until(t.settled))+commitShare*took, commitShare*commitBurst+maxRest)

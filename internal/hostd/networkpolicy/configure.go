@@ -46,7 +46,8 @@ func (p *Policies) Configure(tenants []quota.Tenant) (opened bool, err error) {
 	if err := p.findPorts(); err != nil {
 		return false, err
 	}
-	before, was := p.tenants, map[string]settings{}
+	before, alone, was := p.tenants, p.alone, map[string]settings{}
+	p.alone = len(tenants) < 2
 	for name, t := range next {
 		was[name] = t.settings
 	}
@@ -55,6 +56,7 @@ func (p *Policies) Configure(tenants []quota.Tenant) (opened bool, err error) {
 			for name, t := range next {
 				t.settings = was[name]
 			}
+			p.alone = alone
 			p.use(before)
 			if p.table != nil { // some of the change may be in force
 				err = errors.Join(err, p.applyAll())

@@ -34,6 +34,7 @@ type Policies struct {
 	mu      sync.Mutex
 	table   Filter                           // nil: no tenant has policies
 	tenants map[string]*tenant               // those that have, by name
+	alone   bool                             // there is no other tenant, with or without
 	records map[string]attachment.Record     // of all pods' NICs, by interface; nil before Configure
 	ports   map[string]podPort               // those on the tenants' bridges
 	spoken  map[string]map[netip.Addr]string // service addresses, with their pods' ports, by the TAP of a guest's own NIC

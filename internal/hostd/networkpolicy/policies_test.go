@@ -461,19 +461,18 @@ func TestRecordTakesNoTurn(t *testing.T) {
 	b.policies.Turns.Take("store").Done() // a commit that fails leaves no turn
 }
 
-// A client may commit at once until its commits have had half a second of turns, and then has a fiftieth of the time. It
-// rests for ten seconds at most. Other tenants do not rest.
+// A client may commit at once until its commits have had half a second of turns, and then has a five-hundredth of the time. It
+// rests for ten seconds at most. Other tenants do not rest, and nobody does who is alone.
 func TestCommitsRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := New(t.TempDir(), slog.New(slog.DiscardHandler))
-		p.tenants["shop"], p.tenants["other"] = &tenant{name: "shop"}, &tenant{name: "other"}
+		p := newBench(t).policies
 		rests := func(took, want time.Duration) {
 			t.Helper()
 			p.Rest("shop", took)
 			if got := max(0, p.Rest("shop", 0)); got != want {
 				t.Errorf("after %v: rests %v, want %v", took, got, want)
 			}
-			if rest := p.Rest("other", 0); rest > 0 {
+			if rest := p.Rest("store", 0); rest > 0 {
 				t.Errorf("another tenant rests %v", rest)
 			}
 		}
@@ -481,13 +480,17 @@ func TestCommitsRest(t *testing.T) {
 			rests(20*time.Millisecond, 0)
 		}
 		for range 10 {
-			rests(20*time.Millisecond, time.Second)
-			time.Sleep(time.Second)
+			rests(20*time.Millisecond, 10*time.Second)
+			time.Sleep(10 * time.Second)
 		}
 		rests(time.Minute, 10*time.Second)
 		rests(time.Minute, 10*time.Second)
-		time.Sleep(35 * time.Second)
+		time.Sleep(260 * time.Second)
 		rests(500*time.Millisecond, 0)
-		rests(time.Millisecond, 50*time.Millisecond)
+		rests(2*time.Millisecond, time.Second)
+		if _, err := p.Configure([]quota.Tenant{{Name: "shop", Bridge: "br1", NetworkPolicy: quota.PolicyOptional}}); err != nil {
+			t.Fatal(err)
+		}
+		rests(time.Minute, 0)
 	})
 }

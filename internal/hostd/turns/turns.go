@@ -24,6 +24,7 @@ type Turns struct {
 	holder  *Turn
 	waiting map[line][]*Turn // the first one at the front
 	used    map[string]need
+	above   map[string]time.Time // until when tenants are above their rate
 }
 
 // line is where turns of a tenant wait.
@@ -65,7 +66,25 @@ func (t *Turns) Turn(tenant string, patient bool) *Turn {
 	if t == nil {
 		return nil
 	}
-	return &Turn{turns: t, line: line{tenant, patient}}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return &Turn{turns: t, line: line{tenant, patient || time.Now().Before(t.above[tenant])}}
+}
+
+// Above says that a tenant is above its rate: its turns that begin within d are patient. A tenant within its rate may well have had more
+// time.
+func (t *Turns) Above(tenant string, d time.Duration) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.above == nil {
+		t.above = map[string]time.Time{}
+	}
+	if until := time.Now().Add(d); until.After(t.above[tenant]) {
+		t.above[tenant] = until
+	}
 }
 
 // Yield lets tenants go first that have had less time than this one. Call it between two steps, under the

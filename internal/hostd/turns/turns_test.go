@@ -108,12 +108,50 @@ func TestPatient(t *testing.T) {
 	})
 }
 
+// A tenant above its rate goes after one that has had more time, from its next turn on, until it is within its rate again.
+func TestAbove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var turns Turns
+		first := func() (first string) {
+			turn := turns.Take("calm")
+			time.Sleep(time.Second) // more than busy has
+			var all sync.WaitGroup
+			for _, tenant := range []string{"busy", "calm"} {
+				all.Go(func() {
+					defer turns.Take(tenant).Done()
+					if first == "" {
+						first = tenant
+					}
+				})
+				synctest.Wait()
+			}
+			turn.Done()
+			all.Wait()
+			return first
+		}
+		if got := first(); got != "busy" {
+			t.Errorf("within the rates %s is first, want busy", got)
+		}
+		turns.Above("busy", time.Minute)
+		turns.Above("busy", time.Second) // does not end it
+		time.Sleep(50 * time.Second)
+		if got := first(); got != "calm" {
+			t.Errorf("%s is first, want calm: busy is above its rate", got)
+		}
+		time.Sleep(10 * time.Second)
+		if got := first(); got != "busy" {
+			t.Errorf("after a minute %s is first, want busy", got)
+		}
+	})
+}
+
 // nil Turns have nobody wait.
 func TestNil(t *testing.T) {
 	var none *Turns
 	a, b := none.Take("a"), none.Take("b")
 	a.Yield()
 	none.Turn("a", true).Yield()
+	none.Above("a", time.Minute)
 	b.Done()
 	a.Done()
 }

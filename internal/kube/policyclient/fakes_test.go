@@ -148,6 +148,7 @@ type hostDaemon struct {
 	owned   chan *hostdpb.Ownership
 	fail    chan struct{} // ends the stream
 	refused []string      // namespaces
+	answer  chan struct{} // has a value, or is closed, when a commit may be answered. nil: at once
 }
 
 // commit is the requests of one commit.
@@ -224,6 +225,9 @@ func (d *hostDaemon) receive(stream hostdpb.HostPolicy_ApplyServer, sending *syn
 		}
 		if r.GetCommit() {
 			d.commits <- next
+			if d.answer != nil {
+				<-d.answer
+			}
 			sending.Lock()
 			err := stream.Send(&hostdpb.ApplyResponse{Pods: uint32(len(next.pods)), Refused: d.refused})
 			sending.Unlock()

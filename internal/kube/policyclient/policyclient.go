@@ -123,7 +123,7 @@ func (c *client) serve(ctx context.Context, daemon hostdpb.HostPolicyClient) err
 		return err
 	}
 	c.change() // the daemon has nothing of this stream
-	for first := true; ; {
+	for first, changed := true, c.changed; ; {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -131,13 +131,19 @@ func (c *client) serve(ctx context.Context, daemon hostdpb.HostPolicyClient) err
 			if a.err != nil {
 				return a.err
 			}
-			c.answered(ctx, a.response, sent)
-		case <-c.changed:
+			if c.answered(ctx, a.response, sent) {
+				changed = c.changed
+			}
+		case <-changed:
 			if err := c.settle(ctx); err != nil {
 				return err
 			}
-			if err := c.send(ctx, stream, sent, first); err != nil {
+			committed, err := c.send(ctx, stream, sent, first)
+			if err != nil {
 				return errors.Join(err, (<-answers).err)
+			}
+			if committed { // the daemon may make it wait: changes come together until then
+				changed = nil
 			}
 			first = false
 		}
@@ -194,13 +200,13 @@ func (c *client) settle(ctx context.Context) error {
 	return nil
 }
 
-// answered logs an answer, or notes what the daemon says. Pods whose policy the daemon has
+// answered logs the answer to a commit, or notes what else the daemon says. Pods whose policy the daemon has
 // forgotten are sent again if they exist.
-func (c *client) answered(ctx context.Context, r *hostdpb.ApplyResponse, sent map[types.NamespacedName]podState) {
+func (c *client) answered(ctx context.Context, r *hostdpb.ApplyResponse, sent map[types.NamespacedName]podState) (commit bool) {
 	if r.GetOwnership() == nil && len(r.GetEnded()) == 0 {
 		c.log.Info("policies are in force", "pods", r.GetPods(), "nics", r.GetNics())
 		c.refusals.say(ctx, "the host daemon", r.GetRefused())
-		return
+		return true
 	}
 	c.own(r.GetOwnership())
 	ended := map[string]bool{}
@@ -213,10 +219,11 @@ func (c *client) answered(ctx context.Context, r *hostdpb.ApplyResponse, sent ma
 		}
 	}
 	c.change()
+	return false
 }
 
-// send sends what differs from what was sent, and commits it.
-func (c *client) send(ctx context.Context, stream hostdpb.HostPolicy_ApplyClient, sent map[types.NamespacedName]podState, first bool) error {
+// send sends what differs from what was sent, and commits it, if anything does.
+func (c *client) send(ctx context.Context, stream hostdpb.HostPolicy_ApplyClient, sent map[types.NamespacedName]podState, first bool) (committed bool, err error) {
 	now := c.states(ctx)
 	var all []*hostdpb.ApplyRequest
 	for name, state := range now {
@@ -232,14 +239,14 @@ func (c *client) send(ctx context.Context, stream hostdpb.HostPolicy_ApplyClient
 		}
 	}
 	if len(all) == 0 && !first {
-		return nil
+		return false, nil
 	}
 	for _, r := range append(all, &hostdpb.ApplyRequest{Commit: true}) {
 		if err := stream.Send(r); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return nil
+	return true, nil
 }
 
 // states returns the rules of all pods, also of those that have no NIC yet: the daemon has them

@@ -2,6 +2,7 @@ package policyclient
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -120,6 +121,30 @@ func TestRun(t *testing.T) {
 	next(t, d, "removed", func(c commit) bool {
 		return slices.Equal(c.removed, []string{"web/b"}) && len(peers(c.pods["web/a"])) == 0 && peers(c.pods["web/a"]) != nil
 	})
+}
+
+// While the daemon has a commit wait, changes come together in the next one: else each would wait for those before.
+func TestChangesOfUnansweredCommitComeTogether(t *testing.T) {
+	const changes = 5
+	api := newAPIServer(t)
+	api.set(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, newPod("a", "10.0.0.1"))
+	d, daemon := newHostDaemon(t)
+	d.answer = make(chan struct{})
+	start(t, api.config(), daemon)
+	next(t, d, "at first", func(c commit) bool { return c.first && len(c.pods) == 1 })
+	for i := range changes {
+		api.set(newPod("a", fmt.Sprint("10.0.1.", i)))
+		time.Sleep(4 * settleTime)
+	}
+	close(d.answer)
+	commits := 0
+	next(t, d, "the last change", func(c commit) bool {
+		commits++
+		return slices.Equal(c.pods["web/a"].GetAddresses(), []string{fmt.Sprint("10.0.1.", changes-1)})
+	})
+	if commits == changes {
+		t.Errorf("%d changes took as many commits", changes)
+	}
 }
 
 // Nothing is sent before everything is listed: a part of the policies or pods would allow
