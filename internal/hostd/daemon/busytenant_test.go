@@ -275,8 +275,8 @@ that it may have but one. It does nothing, or its guests ask for that NIC and gi
 detached, and rests for 250 ms, again and again. The time of an ADD is measured at its client. Intervals are bootstrapped over blocks.
 
 Tenants change the host's network in turns, of which each is a step: a rule, a limit, an address, a place on a bridge. The tenant that has had
-less time of late has the next one, and commits of policies come last. What a tenant may do in the long run takes a few percent of the time: its guests attach two NICs
-a second (limits.attachesPerSecond), and commits have a fiftieth of the time. Before that it may have its guests' NICs attached at once, and half a second of commits: meanwhile
+less time of late has the next one; attaches above their tenant's rate, and commits of policies, come last. In the long run the guests of a tenant attach two NICs
+a second (limits.attachesPerSecond), and its commits have a five-hundredth of the time. Before that it may have its guests' NICs attached at once, and half a second of commits: meanwhile
 an ADD of another tenant takes longer than this page says. The other tenant has no such rate here. A turn does not cover two things: the kernel deletes the TAP that a VMM has closed, behind the lock
 that all changes of devices take, until no processor uses the TAP any more; and the clients of both tenants, which are one process, and the daemon share the
 processors, with everything else that runs on the machine.
