@@ -123,7 +123,7 @@ func (h *Handler) admitAttach(ctx context.Context, method string, c Client) erro
 	}
 	wait, counts := h.reserveAttach(c.Tenant.Name, c.Record.Name, l.AttachesPerSecond, cmp.Or(l.NICs, quota.DefaultLimits.NICs))
 	if wait > 0 {
-		h.Host.Turns.Above(c.Tenant.Name, wait+attachWait)
+		h.Host.Turns.Above(c.Record.Name, wait+attachWait)
 	}
 	select {
 	case <-time.After(wait):

@@ -80,7 +80,8 @@ func TestAttackAttachesAboveTheRate(t *testing.T) {
 	})
 }
 
-// Attaches above the rate change the host's network after those of a tenant that is within its rate, though that has had more time.
+// Attaches of a guest above the rate change the host's network after those of a tenant that is within its rate, though that has had
+// more time. Those of the tenant's other guests do not.
 func TestAttackAttachesAboveTheRateAreLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		order := &turns.Turns{}
@@ -89,17 +90,17 @@ func TestAttackAttachesAboveTheRateAreLast(t *testing.T) {
 			t.Fatal(err)
 		}
 		h := &Handler{Host: &guestrun.Host{Turns: order}, Quotas: func() quota.Config { return quota.Config{Tenants: make([]quota.Tenant, 2)} }}
-		for _, want := range []string{"busy", "calm"} {
-			if err := h.admitAttach(t.Context(), "/unnest/AttachNIC", Client{Record: record.Guest{Name: "node1"}, Tenant: busy}); err != nil {
+		for _, step := range []struct{ guest, want string }{{"node1", "busy"}, {"node1", "calm"}, {"node2", "busy"}} {
+			if err := h.admitAttach(t.Context(), "/unnest/AttachNIC", Client{Record: record.Guest{Name: step.guest}, Tenant: busy}); err != nil {
 				t.Fatal(err)
 			}
-			turn := order.Take("calm")
+			turn := order.Take("calm", "node3")
 			time.Sleep(10 * time.Millisecond)
 			var first string
 			var all sync.WaitGroup
-			for _, name := range []string{"busy", "calm"} {
+			for name, guest := range map[string]string{"busy": step.guest, "calm": "node3"} {
 				all.Go(func() {
-					defer order.Take(name).Done()
+					defer order.Take(name, guest).Done()
 					if first == "" {
 						first = name
 					}
@@ -107,8 +108,8 @@ func TestAttackAttachesAboveTheRateAreLast(t *testing.T) {
 				synctest.Wait()
 			}
 			turn.Done()
-			if all.Wait(); first != want {
-				t.Errorf("%s is first, want %s", first, want)
+			if all.Wait(); first != step.want {
+				t.Errorf("%s of %s is first, want %s", first, step.guest, step.want)
 			}
 		}
 	})

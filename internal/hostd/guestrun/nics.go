@@ -173,7 +173,7 @@ func (g *Guest) deleteDevice(ctx context.Context, a hotplug.DeviceDel) hotplug.E
 }
 
 // turn waits until the guest's tenant may change the host's network.
-func (g *Guest) turn() *turns.Turn { return g.host.Turns.Take(g.Tenant.Name) }
+func (g *Guest) turn() *turns.Turn { return g.host.Turns.Take(g.Tenant.Name, g.Record.Name) }
 
 // connect gives a NIC to its pod.
 func (n *nics) connect(a hotplug.Connect) error {

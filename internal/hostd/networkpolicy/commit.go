@@ -41,7 +41,7 @@ func (p *Policies) Commit(session *Session, s *Staging) (c Committed, err error)
 	if err != nil {
 		return c, err
 	}
-	turn := p.Turns.Turn(t.name, true)
+	turn := p.Turns.Commit(t.name)
 	defer func() { p.Rest(t.name, turn.Done()) }()
 	release, err := table.Prepare(turn.Yield, wanted...) // without the lock: other tenants do not wait
 	defer func() {

@@ -433,8 +433,8 @@ func TestRecordTakesNoTurn(t *testing.T) {
 		writes++
 		passed := make(chan error, 1)
 		go func() {
-			b.policies.Turns.Take("store").Done()
-			turn := b.policies.Turns.Take("shop")
+			b.policies.Turns.Take("store", "").Done()
+			turn := b.policies.Turns.Take("shop", "")
 			defer turn.Done()
 			passed <- b.policies.Connect("p1", attachment.Record{Bridge: "br1", PodUID: attachment.NoPod, Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/16")}})
 		}()
@@ -458,7 +458,7 @@ func TestRecordTakesNoTurn(t *testing.T) {
 		t.Errorf("without a record: got %v, want %v", err, errTooLong)
 	}
 	b.want("the policies before are in force again", map[string]int{"p1": 1})
-	b.policies.Turns.Take("store").Done() // a commit that fails leaves no turn
+	b.policies.Turns.Take("store", "").Done() // a commit that fails leaves no turn
 }
 
 // A client may commit at once until its commits have had half a second of turns, and then has a five-hundredth of the time. It

@@ -6,13 +6,15 @@
 package turns
 
 import (
+	"cmp"
+	"maps"
 	"math"
 	"slices"
 	"sync"
 	"time"
 )
 
-// patience is how long a patient turn lets all others go first.
+// patience is how often attaches above the rate, and commits, of a tenant have a turn whoever waits.
 const patience = 100 * time.Millisecond
 
 // memory is the time after which the time that a tenant has used counts for 1/e of it.
@@ -22,15 +24,30 @@ const memory = 2 * time.Second
 type Turns struct {
 	mu      sync.Mutex
 	holder  *Turn
-	waiting map[line][]*Turn // the first one at the front
+	waiting map[line]*queue
 	used    map[string]need
-	above   map[string]time.Time // until when tenants are above their rate
+	above   map[string]time.Time // until when guests are above their rates
 }
 
 // line is where turns of a tenant wait.
 type line struct {
-	tenant  string
-	patient bool
+	tenant string
+	kind   kind
+}
+
+// kind orders lines: those of the next one wait until nobody is in one of this kind.
+type kind int
+
+const (
+	expired kind = iota - 1 // no line is for long: it has waited for its patience
+	normal
+	above // of guests above their rates
+	commits
+)
+
+type queue struct {
+	turns []*Turn   // the first one at the front
+	since time.Time // when it last had a turn, or began
 }
 
 // need is how long a tenant has had turns, as it counted at a time.
@@ -47,43 +64,50 @@ func (n need) now(now time.Time) time.Duration {
 type Turn struct {
 	line
 	turns   *Turns
-	queued  time.Time
 	begin   time.Time
 	held    time.Duration
 	granted chan struct{}
 }
 
-// Take waits for a turn of a tenant, which ends with Done. Whoever waits for it must hold no lock that another tenant needs.
-func (t *Turns) Take(tenant string) *Turn {
-	turn := t.Turn(tenant, false)
+// Take waits for a turn of a tenant's guest, which ends with Done. Whoever waits for it must hold no lock that another tenant needs.
+func (t *Turns) Take(tenant, guest string) *Turn {
+	if t == nil {
+		return nil
+	}
+	turn := &Turn{turns: t, line: line{tenant, normal}}
+	t.mu.Lock()
+	if time.Now().Before(t.above[guest]) {
+		turn.kind = above
+	}
+	t.mu.Unlock()
 	turn.Yield()
 	return turn
 }
 
-// Turn returns a turn of a tenant that Yield begins. A patient one lets all others go first for a while at each Yield: for work of
-// many steps for which no pod waits.
-func (t *Turns) Turn(tenant string, patient bool) *Turn {
+// Commit returns a turn of a tenant that Yield begins. It lets all others go first at each Yield, but for a step in
+// 100 ms: it is for work of many steps for which no pod waits.
+func (t *Turns) Commit(tenant string) *Turn {
 	if t == nil {
 		return nil
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return &Turn{turns: t, line: line{tenant, patient || time.Now().Before(t.above[tenant])}}
+	return &Turn{turns: t, line: line{tenant, commits}}
 }
 
-// Above says that a tenant is above its rate: its turns that begin within d are patient. A tenant within its rate may well have had more
-// time.
-func (t *Turns) Above(tenant string, d time.Duration) {
+// Above says that a guest is above its rate: its turns that begin within d let all others but commits go first, but for a step
+// of their tenant in 100 ms. A tenant within its rate may well have had more time.
+func (t *Turns) Above(guest string, d time.Duration) {
 	if t == nil {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(t.above, func(_ string, until time.Time) bool { return !now.Before(until) })
 	if t.above == nil {
 		t.above = map[string]time.Time{}
 	}
-	if until := time.Now().Add(d); until.After(t.above[tenant]) {
-		t.above[tenant] = until
+	if until := now.Add(d); until.After(t.above[guest]) {
+		t.above[guest] = until
 	}
 }
 
@@ -113,15 +137,20 @@ func (t *Turn) queue() <-chan struct{} {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	if all.waiting == nil {
-		all.waiting, all.used = map[line][]*Turn{}, map[string]need{}
+		all.waiting, all.used = map[line]*queue{}, map[string]need{}
 	}
 	all.charge(t)
+	q := all.waiting[t.line]
+	if q == nil {
+		q = &queue{since: time.Now()}
+		all.waiting[t.line] = q
+	}
 	place := 0 // before the tenant's own next turns
 	if t.begin.IsZero() {
-		place = len(all.waiting[t.line])
+		place = len(q.turns)
 	}
-	t.granted, t.queued = make(chan struct{}), time.Now()
-	all.waiting[t.line] = slices.Insert(all.waiting[t.line], place, t)
+	t.granted = make(chan struct{})
+	q.turns = slices.Insert(q.turns, place, t)
 	all.next()
 	return t.granted
 }
@@ -137,30 +166,27 @@ func (t *Turns) charge(turn *Turn) {
 	t.holder = nil
 }
 
-// next gives the turn, unless someone has it, to the tenant that waits and has had the least time.
+// next gives the turn, unless someone has it, to the first kind of line that waits, and there to the tenant that has had the least time.
 func (t *Turns) next() {
-	now := time.Now()
-	least, from := time.Duration(math.MaxInt64), line{}
-	for l, all := range t.waiting {
-		used := t.used[l.tenant].now(now)
-		switch {
-		case l.patient && now.Sub(all[0].queued) < patience:
-			used += time.Hour // after all others
-		case l.patient:
-			used = -1 // it has let others go first for long enough
-		}
-		if used < least || used == least && l.tenant < from.tenant {
-			least, from = used, l
-		}
-	}
-	all := t.waiting[from]
-	if len(all) == 0 || t.holder != nil {
+	if t.holder != nil || len(t.waiting) == 0 {
 		return
 	}
-	if t.waiting[from] = all[1:]; len(all) == 1 {
-		delete(t.waiting, from)
+	now := time.Now()
+	kindNow := func(l line) kind {
+		if l.kind != normal && now.Sub(t.waiting[l].since) >= patience {
+			return expired
+		}
+		return l.kind
 	}
-	t.holder = all[0]
+	first := slices.MinFunc(slices.Collect(maps.Keys(t.waiting)), func(a, b line) int {
+		return cmp.Or(cmp.Compare(kindNow(a), kindNow(b)), cmp.Compare(t.used[a.tenant].now(now), t.used[b.tenant].now(now)),
+			cmp.Compare(a.tenant, b.tenant), cmp.Compare(a.kind, b.kind))
+	})
+	q := t.waiting[first]
+	t.holder = q.turns[0]
+	if q.turns, q.since = q.turns[1:], now; len(q.turns) == 0 {
+		delete(t.waiting, first)
+	}
 	t.holder.begin = now
 	close(t.holder.granted)
 }

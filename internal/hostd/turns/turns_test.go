@@ -15,7 +15,7 @@ func TestTurns(t *testing.T) {
 		var turns Turns
 		var said []string
 		work := func(tenant, name string, steps int) {
-			turn := turns.Take(tenant)
+			turn := turns.Take(tenant, "")
 			defer turn.Done()
 			for i := range steps {
 				if i > 0 {
@@ -46,7 +46,7 @@ func TestShares(t *testing.T) {
 		steps := map[string]int{}
 		loop := func(tenant string, until time.Duration) {
 			for begin := time.Now(); time.Since(begin) < until; {
-				turn := turns.Take(tenant)
+				turn := turns.Take(tenant, "")
 				time.Sleep(time.Millisecond)
 				steps[tenant]++
 				turn.Done()
@@ -71,8 +71,8 @@ func TestShares(t *testing.T) {
 	})
 }
 
-// A patient turn lets the steps of all others go first, also of its own tenant and of those that have had more time, but not
-// for longer than its patience for each of its steps.
+// A commit lets the steps of all others go first, also of its own tenant and of those that have had more time, but not
+// for longer than 100 ms for each of its steps.
 func TestPatient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var turns Turns
@@ -85,17 +85,17 @@ func TestPatient(t *testing.T) {
 				time.Sleep(each)
 			}
 		}
-		steps(turns.Take("b"), "", 1, time.Second)
-		patient := turns.Turn("a", true)
+		steps(turns.Take("b", ""), "", 1, time.Second)
+		patient := turns.Commit("a")
 		if patient.Done() != 0 {
 			t.Error("a turn that nobody has taken has a time")
 		}
 		var all sync.WaitGroup
-		first := turns.Take("c")
+		first := turns.Take("c", "")
 		all.Go(func() { steps(patient, "p", 3, time.Millisecond) })
 		synctest.Wait()
-		all.Go(func() { steps(turns.Take("a"), "a", 2, time.Millisecond) })
-		all.Go(func() { steps(turns.Take("b"), "b", 12, 10*time.Millisecond) })
+		all.Go(func() { steps(turns.Take("a", ""), "a", 2, time.Millisecond) })
+		all.Go(func() { steps(turns.Take("b", ""), "b", 12, 10*time.Millisecond) })
 		synctest.Wait()
 		first.Done()
 		all.Wait()
@@ -108,17 +108,17 @@ func TestPatient(t *testing.T) {
 	})
 }
 
-// A tenant above its rate goes after one that has had more time, from its next turn on, until it is within its rate again.
+// A tenant whose guest is above its rate goes after one that has had more time, from its next turn on, until it is within its rate again.
 func TestAbove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var turns Turns
 		first := func() (first string) {
-			turn := turns.Take("calm")
+			turn := turns.Take("calm", "")
 			time.Sleep(time.Second) // more than busy has
 			var all sync.WaitGroup
 			for _, tenant := range []string{"busy", "calm"} {
 				all.Go(func() {
-					defer turns.Take(tenant).Done()
+					defer turns.Take(tenant, tenant+"1").Done()
 					if first == "" {
 						first = tenant
 					}
@@ -132,8 +132,8 @@ func TestAbove(t *testing.T) {
 		if got := first(); got != "busy" {
 			t.Errorf("within the rates %s is first, want busy", got)
 		}
-		turns.Above("busy", time.Minute)
-		turns.Above("busy", time.Second) // does not end it
+		turns.Above("busy1", time.Minute)
+		turns.Above("busy1", time.Second) // does not end it
 		time.Sleep(50 * time.Second)
 		if got := first(); got != "calm" {
 			t.Errorf("%s is first, want calm: busy is above its rate", got)
@@ -145,13 +145,86 @@ func TestAbove(t *testing.T) {
 	})
 }
 
+// Turns above the rate that have all waited for long do not go first in a row, and go before the commits of their tenant. Those
+// of its guests that are within their rates wait for neither, and share with other tenants.
+func TestAttackManyAbove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var turns Turns
+		turns.Above("busy1", time.Minute)
+		var said []string
+		var all sync.WaitGroup
+		steps := func(turn func() *Turn, name string, n int) {
+			all.Go(func() {
+				turn := turn()
+				defer turn.Done()
+				for i := range n {
+					if i > 0 {
+						turn.Yield()
+					}
+					said = append(said, name)
+					time.Sleep(time.Millisecond)
+				}
+			})
+			synctest.Wait()
+		}
+		of := func(tenant, guest string) func() *Turn { return func() *Turn { return turns.Take(tenant, guest) } }
+		first := turns.Take("store", "")
+		for range 4 {
+			steps(of("busy", "busy1"), "a", 2)
+		}
+		steps(func() *Turn {
+			turn := turns.Commit("busy")
+			turn.Yield()
+			return turn
+		}, "p", 3)
+		time.Sleep(time.Second)
+		steps(of("busy", "busy2"), "b", 2)
+		steps(of("calm", "calm1"), "c", 4)
+		first.Done()
+		all.Wait()
+		if got := strings.Join(said, ""); got != "apccbcbcaaaaaaapp" {
+			t.Errorf("got steps in the order %s, want apccbcbcaaaaaaapp", got)
+		}
+	})
+}
+
+// While others need all of the time, those above their rates have a step in 100 ms each, whatever their names.
+func TestAboveHaveSome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var turns Turns
+		steps := map[string]int{}
+		var all sync.WaitGroup
+		for _, tenant := range []string{"a", "calm", "z"} {
+			if tenant != "calm" {
+				turns.Above(tenant, time.Minute)
+			}
+			for range 16 {
+				all.Go(func() {
+					for begin := time.Now(); time.Since(begin) < 10*time.Second; {
+						turn := turns.Take(tenant, tenant)
+						time.Sleep(10 * time.Millisecond)
+						steps[tenant]++
+						turn.Done()
+					}
+				})
+			}
+		}
+		all.Wait()
+		for _, tenant := range []string{"a", "z"} {
+			if n := steps[tenant]; n < 80 || n > 130 {
+				t.Errorf("%s has had %d steps in 10 s, want about 100", tenant, n)
+			}
+		}
+	})
+}
+
 // nil Turns have nobody wait.
 func TestNil(t *testing.T) {
 	var none *Turns
-	a, b := none.Take("a"), none.Take("b")
+	a, b := none.Take("a", ""), none.Take("b", "")
 	a.Yield()
-	none.Turn("a", true).Yield()
-	none.Above("a", time.Minute)
+	none.Commit("a").Yield()
+	none.Above("a1", time.Minute)
 	b.Done()
 	a.Done()
 }
