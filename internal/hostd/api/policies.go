@@ -69,13 +69,7 @@ func (h *Handler) serveApply(stream applyStream, s *networkpolicy.Session) error
 				return err
 			}
 		case <-s.Wake:
-			ended := s.TakeEnded()
-			staged.Forget(ended)
-			told := &hostdpb.ApplyResponse{Ended: ended, Ownership: h.Host.Ports.Policies.TakeOwnership(s)}
-			if len(ended) == 0 && told.Ownership == nil {
-				continue
-			}
-			if err := stream.Send(told); err != nil {
+			if err := h.tell(stream, s, staged); err != nil {
 				return err
 			}
 		case <-s.Superseded:
@@ -86,22 +80,48 @@ func (h *Handler) serveApply(stream applyStream, s *networkpolicy.Session) error
 	}
 }
 
+// tell tells the client what the daemon knows itself, and forgets pods that have ended.
+func (h *Handler) tell(stream applyStream, s *networkpolicy.Session, staged *networkpolicy.Staging) error {
+	ended := s.TakeEnded()
+	staged.Forget(ended)
+	told := &hostdpb.ApplyResponse{Ended: ended, Ownership: h.Host.Ports.Policies.TakeOwnership(s)}
+	if len(ended) == 0 && told.Ownership == nil {
+		return nil
+	}
+	return stream.Send(told)
+}
+
 // apply carries out one request.
 func (h *Handler) apply(stream applyStream, s *networkpolicy.Session, staged *networkpolicy.Staging, r *hostdpb.ApplyRequest) error {
+	select {
+	case <-s.Wake: // what has ended before a request names it
+		if err := h.tell(stream, s, staged); err != nil {
+			return err
+		}
+	default:
+	}
 	if err := staged.Add(r); err != nil {
 		return err
 	}
 	if !r.GetCommit() {
 		return nil
 	}
-	select { // the client's messages wait meanwhile
-	case <-time.After(h.Host.Ports.Policies.Rest(s.Tenant, 0)):
-	case <-s.Superseded:
-		return networkpolicy.ErrSuperseded
-	case <-stream.Context().Done():
-		return stream.Context().Err()
-	case <-h.serving.Done():
-		return grpcstatus.Error(codes.Unavailable, guestrun.ErrStopping.Error())
+	rested := time.After(h.Host.Ports.Policies.Rest(s.Tenant, 0))
+	for resting := true; resting; {
+		select { // the client's messages wait meanwhile
+		case <-rested:
+			resting = false
+		case <-s.Wake:
+			if err := h.tell(stream, s, staged); err != nil {
+				return err
+			}
+		case <-s.Superseded:
+			return networkpolicy.ErrSuperseded
+		case <-stream.Context().Done():
+			return stream.Context().Err()
+		case <-h.serving.Done():
+			return grpcstatus.Error(codes.Unavailable, guestrun.ErrStopping.Error())
+		}
 	}
 	begin := time.Now()
 	committed, err := h.Host.Ports.Policies.Commit(s, staged)

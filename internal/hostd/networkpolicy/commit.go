@@ -69,10 +69,12 @@ func (p *Policies) Commit(session *Session, s *Staging) (c Committed, err error)
 		}
 		old, unread, spoken := t.pods, t.unread, t.spoken
 		undo = func() error {
+			session.forgetEnded(old)
 			t.set(old)
 			t.unread, t.spoken = unread, spoken
 			return p.apply(t)
 		}
+		session.forgetEnded(pods) // the client is told after the commit
 		t.set(pods)
 		t.unread, t.spoken = "", true
 		if err := p.apply(t); err != nil { // what the kernel refuses must not be in the file

@@ -187,14 +187,14 @@ func (p *Policies) fill() (err error) {
 		p.inForce[name] = p.wanted(t)
 		all = append(all, p.inForce[name]...)
 	}
-	if p.table, err = p.openFilter(all); err == nil {
+	if p.table, err = p.Open(all); err == nil {
 		return nil
 	}
 	p.log.Error("the kernel refuses the policies of an earlier daemon together: trying those of each tenant", "error", err)
 	for i := range all {
 		all[i].Ingress, all[i].Egress = &isolation.Direction{}, &isolation.Direction{}
 	}
-	if p.table, err = p.openFilter(all); err != nil {
+	if p.table, err = p.Open(all); err != nil {
 		return err
 	}
 	for name, t := range p.tenants {

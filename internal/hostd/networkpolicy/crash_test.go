@@ -152,7 +152,7 @@ func (h *crashHost) start(mode string) {
 		func(from, to string) error { return h.step("rename", func() error { return real.rename(from, to) }) },
 		func(path string) error { return h.step("delete", func() error { return real.remove(path) }) },
 	}
-	p.openFilter = func(ports []isolation.Port) (Filter, error) {
+	p.Open = func(ports []isolation.Port) (Filter, error) {
 		return crashFilter{h}, h.step("open", func() error {
 			h.filter = map[string]isolation.Port{}
 			for _, port := range ports {

@@ -28,8 +28,9 @@ type Policies struct {
 	stateDir string
 	log      *slog.Logger
 
-	openFilter func([]isolation.Port) (Filter, error)
-	disk       disk
+	// Open opens the packet filter.
+	Open func([]isolation.Port) (Filter, error)
+	disk disk
 
 	mu      sync.Mutex
 	table   Filter                           // nil: no tenant has policies
@@ -77,7 +78,7 @@ func openFilter(ports []isolation.Port) (Filter, error) {
 // Configure.
 func New(stateDir string, log *slog.Logger) *Policies {
 	return &Policies{
-		stateDir: stateDir, log: log, openFilter: openFilter, disk: disk{statefile.Write, os.Truncate, os.Rename, os.Remove},
+		stateDir: stateDir, log: log, Open: openFilter, disk: disk{statefile.Write, os.Truncate, os.Rename, os.Remove},
 		tenants: map[string]*tenant{}, ports: map[string]podPort{}, spoken: map[string]map[netip.Addr]string{}, inForce: map[string][]isolation.Port{},
 	}
 }

@@ -107,7 +107,7 @@ func (b *bench) start() {
 func (b *bench) startWith(open func([]isolation.Port) (Filter, error)) {
 	b.Helper()
 	b.policies = New(b.dir, slog.New(slog.NewTextHandler(b.Output(), nil)))
-	b.policies.openFilter = open
+	b.policies.Open = open
 	write := b.policies.disk.write
 	b.policies.disk.write = func(path string, v any) error {
 		if b.write != nil {
@@ -116,15 +116,19 @@ func (b *bench) startWith(open func([]isolation.Port) (Filter, error)) {
 		return write(path, v)
 	}
 	b.policies.records = map[string]attachment.Record{}
-	for iface, a := range benchPods { // as their aliases say
-		bridge := map[byte]string{'p': "br1", 'q': "br2"}[iface[0]]
-		b.policies.records[iface] = attachment.Record{Bridge: bridge, PodUID: attachment.NoPod, Addresses: []netip.Prefix{netip.MustParsePrefix(a + "/16")}}
+	for iface := range benchPods { // as their aliases say
+		b.policies.records[iface] = b.record(iface)
 	}
 	if _, err := b.policies.Configure([]quota.Tenant{
 		{Name: "shop", Bridge: "br1", NetworkPolicy: quota.PolicyOptional}, {Name: "store", Bridge: "br2", NetworkPolicy: quota.PolicyOptional},
 	}); err != nil {
 		b.Fatalf("the daemon does not start: %v", err)
 	}
+}
+
+func (b *bench) record(iface string) attachment.Record {
+	bridge := map[byte]string{'p': "br1", 'q': "br2"}[iface[0]]
+	return attachment.Record{Bridge: bridge, PodUID: attachment.NoPod, Addresses: []netip.Prefix{netip.MustParsePrefix(benchPods[iface] + "/16")}}
 }
 
 // commit sends pods as a client does.
@@ -436,7 +440,7 @@ func TestRecordTakesNoTurn(t *testing.T) {
 			b.policies.Turns.Take("store", "").Done()
 			turn := b.policies.Turns.Take("shop", "")
 			defer turn.Done()
-			passed <- b.policies.Connect("p1", attachment.Record{Bridge: "br1", PodUID: attachment.NoPod, Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/16")}})
+			passed <- b.policies.Connect("p1", b.record("p1"))
 		}()
 		select {
 		case err := <-passed:
@@ -459,6 +463,49 @@ func TestRecordTakesNoTurn(t *testing.T) {
 	}
 	b.want("the policies before are in force again", map[string]int{"p1": 1})
 	b.policies.Turns.Take("store", "").Done() // a commit that fails leaves no turn
+}
+
+// A pod without UID that ends while a commit that names it is under way is forgotten, also if the commit fails.
+func TestPodEndsDuringCommit(t *testing.T) {
+	b := newBench(t)
+	session, err := b.policies.Begin("shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	staged := NewStaging()
+	if err := staged.Add(&hostdpb.ApplyRequest{Pod: podWith("a", "p1", 1, 1)}); err != nil {
+		t.Fatal(err)
+	}
+	end := func() {
+		if err := b.policies.Disconnect("p1"); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, failed := range []error{nil, errTooLong} {
+		if _, err := b.policies.Commit(session, staged); err != nil {
+			t.Fatal(err)
+		}
+		if b.ingress("p1") != 1 {
+			t.Fatal("the pod has no policy")
+		}
+		if failed == nil {
+			end()
+		} else {
+			b.policies.disk.write = func(string, any) error {
+				end()
+				return failed
+			}
+			b.policies.disk.truncate = func(string, int64) error { return failed }
+		}
+		if _, err := b.policies.Commit(session, staged); !errors.Is(err, failed) {
+			t.Errorf("got %v, want %v", err, failed)
+		}
+		if err := b.policies.Connect("p1", b.record("p1")); err != nil {
+			t.Fatal(err)
+		}
+		b.want("the next pod with the address", map[string]int{"p1": -1})
+		session.TakeEnded()
+	}
 }
 
 // A client may commit at once until its commits have had half a second of turns, and then has a five-hundredth of the time. It

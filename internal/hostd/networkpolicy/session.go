@@ -78,6 +78,15 @@ func (s *Session) wake() {
 	}
 }
 
+// forgetEnded drops the pods that have ended since the last call of TakeEnded.
+func (s *Session) forgetEnded(pods map[string]podRules) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range s.ended {
+		delete(pods, name)
+	}
+}
+
 // TakeEnded returns the pods that have ended since the last call.
 func (s *Session) TakeEnded() []string {
 	s.mu.Lock()

@@ -151,11 +151,9 @@ func parseDirection(m *hostdpb.PolicyDirection) (*isolation.Direction, error) {
 	return d, nil
 }
 
-// Forget drops pods that have ended, unless the client has named them again since.
+// Forget drops pods that have ended since the last request that named them.
 func (s *Staging) Forget(ended []string) {
 	for _, name := range ended {
-		if !s.changed[name] {
-			s.remove(name)
-		}
+		s.remove(name)
 	}
 }
