@@ -74,14 +74,18 @@ func (t *Turns) Take(tenant, guest string) *Turn {
 	if t == nil {
 		return nil
 	}
-	turn := &Turn{turns: t, line: line{tenant, normal}}
-	t.mu.Lock()
-	if time.Now().Before(t.above[guest]) {
-		turn.kind = above
-	}
-	t.mu.Unlock()
+	turn := &Turn{turns: t, line: line{tenant, t.kindOf(guest)}}
 	turn.Yield()
 	return turn
+}
+
+func (t *Turns) kindOf(guest string) kind {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if time.Now().Before(t.above[guest]) {
+		return above
+	}
+	return normal
 }
 
 // Commit returns a turn of a tenant that Yield begins. It lets all others go first at each Yield, but for a step in
