@@ -567,6 +567,11 @@ func (w *world) network() {
 	})
 	p := pod("shop", "web", "a;b;c", "a", "b", "c")
 	w.create(p)
+	w.waits("web", "no node has the label "+splitpod.HostLabel+"=network")
+	for _, name := range []string{"a1", "b1", "b2"} { // as Unnest's DaemonSet does
+		change := []byte(`{"metadata":{"labels":{"` + splitpod.HostLabel + `":"network"}}}`)
+		w.check(w.Patch(w.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, client.RawPatch("application/merge-patch+json", change)))
+	}
 	w.running("web", "web-f1", "web-f2")
 	for i, name := range []string{"web", "web-f1", "web-f2"} {
 		w.eventually(name+" has its segment", func() error {

@@ -8,9 +8,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// networkNode is a node of no known host with an address.
+// networkNode is a node whose runtime calls hostlo, with an address.
 func networkNode(name string, addresses ...string) *corev1.Node {
-	n := node(name, "", "4")
+	n := node(name, SpanNetwork, "4")
 	for _, a := range addresses {
 		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a})
 	}
@@ -25,12 +25,12 @@ func networkPod(t *testing.T, p *corev1.Pod, nodes []*corev1.Node) (_, c *corev1
 		t.Fatal(err)
 	}
 	s, err := Next(p, nil, nodes, []*corev1.Pod{p})
-	if err != nil || s.Prepare != anyHost {
+	if err != nil || s.Prepare != SpanNetwork {
 		t.Fatalf("the pod has no place: %+v, %v", s, err)
 	}
 	Prepare(p, s.Prepare, "key")
 	s, err = Next(p, nil, nil, nil)
-	if err != nil || len(s.Create) != 1 || len(p.Spec.NodeSelector) > 0 || Unplaced(p) {
+	if err != nil || len(s.Create) != 1 || s.Create[0].Spec.NodeSelector[HostLabel] != SpanNetwork || Unplaced(p) {
 		t.Fatalf("%+v, %v; node selector %v", s, err, p.Spec.NodeSelector)
 	}
 	c = s.Create[0]
@@ -129,10 +129,22 @@ func TestConnectFamilies(t *testing.T) {
 	}
 }
 
-// Released pods without a node take room from those that come later.
+// Released pods without a node take room from those that come later. A node whose runtime does not call hostlo gets no fraction.
 func TestPlaceByNetwork(t *testing.T) {
 	nodes := []*corev1.Node{networkNode("x"), networkNode("y")}
 	p, _ := networkPod(t, newPod("a;b", "a", "b"), nodes)
+	for host, want := range map[string]string{"": "1 of 2 fit", "a": "1 of 2 fit", SpanNetwork: "<nil>"} {
+		waits := newPod("a;b", "a", "b")
+		if err := Admit(waits, Options{Span: SpanNetwork}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Next(waits, nil, []*corev1.Node{nodes[0], node("z", host, "4")}, nil); !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("with a node of host %q: %v, want %s", host, err, want)
+		}
+		if _, err := Next(waits, nil, []*corev1.Node{node("z", host, "4")}, nil); host != SpanNetwork && !strings.Contains(fmt.Sprint(err), HostLabel+"=network") {
+			t.Errorf("without a node: %v", err)
+		}
+	}
 	large := newPod("a;b", "a", "b")
 	large.UID = "other"
 	for i := range large.Spec.Containers {

@@ -40,7 +40,7 @@ func Next(p *corev1.Pod, companions []*corev1.Pod, nodes []*corev1.Node, pods []
 
 // prepared reports whether Prepare has been done.
 func prepared(p *corev1.Pod) bool {
-	return p.Labels[PodLabel] == string(p.UID) && (byNetwork(p) || p.Spec.NodeSelector[HostLabel] != "")
+	return p.Labels[PodLabel] == string(p.UID) && p.Spec.NodeSelector[HostLabel] != ""
 }
 
 // hold makes the companions of a pod that waits for them, and releases all when they exist.
@@ -127,9 +127,7 @@ func Prepare(p *corev1.Pod, host, key string) {
 		}
 		(*m)[key] = value
 	}
-	if !byNetwork(p) {
-		set(&p.Spec.NodeSelector, HostLabel, host)
-	}
+	set(&p.Spec.NodeSelector, HostLabel, host)
 	set(&p.Labels, PodLabel, string(p.UID))
 	set(&p.Labels, FractionLabel, "0")
 	set(&p.Annotations, SegmentAnnotation, string(p.UID))

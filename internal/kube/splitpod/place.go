@@ -20,20 +20,19 @@ import (
 // Place returns the host whose nodes have room for all fractions, each on a node of its own: of
 // several the one with the most processor time left, then the first by name. It looks at requests,
 // taints, node selectors and node affinity. pods are all of the cluster: those that have been
-// released to a host and are not scheduled yet take room there first. For SpanNetwork all nodes count as
-// those of one host, anyHost.
+// released to a host and are not scheduled yet take room there first. For SpanNetwork the host is SpanNetwork, which
+// nodes of any hosts have.
 func Place(fractions []*corev1.Pod, nodes []*corev1.Node, pods []*corev1.Pod) (string, error) {
 	rooms := map[types.NodeName]corev1.ResourceList{}
 	hosts := map[string][]*corev1.Node{}
 	for _, n := range nodes {
-		host := n.Labels[HostLabel]
-		if byNetwork(fractions[0]) {
-			host = anyHost
-		}
-		if host != "" {
+		if host := n.Labels[HostLabel]; host != "" && (host == SpanNetwork) == byNetwork(fractions[0]) {
 			hosts[host] = append(hosts[host], n)
 		}
 		rooms[types.NodeName(n.Name)] = maps.Clone(n.Status.Allocatable)
+	}
+	if len(hosts) == 0 && byNetwork(fractions[0]) {
+		return "", fmt.Errorf("no node has the label %s=%s, by which Unnest's DaemonSet says that it connects fractions", HostLabel, SpanNetwork)
 	}
 	if len(hosts) == 0 {
 		return "", fmt.Errorf("no node has the label %s, by which Unnest's DaemonSet says which host it is on", HostLabel)
@@ -44,8 +43,9 @@ func Place(fractions []*corev1.Pod, nodes []*corev1.Node, pods []*corev1.Pod) (s
 		case p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed:
 		case p.Spec.NodeName != "":
 			take(rooms[types.NodeName(p.Spec.NodeName)], p)
-		case hostOf(p) != "" && !slices.ContainsFunc(fractions, func(f *corev1.Pod) bool { return f.UID != "" && f.UID == p.UID }):
-			waiting[hostOf(p)] = append(waiting[hostOf(p)], p)
+		case p.Spec.NodeSelector[HostLabel] != "" && !slices.ContainsFunc(fractions, func(f *corev1.Pod) bool { return f.UID != "" && f.UID == p.UID }):
+			host := p.Spec.NodeSelector[HostLabel]
+			waiting[host] = append(waiting[host], p)
 		}
 	}
 	best, most := "", int64(-1)
@@ -73,18 +73,7 @@ func Place(fractions []*corev1.Pod, nodes []*corev1.Node, pods []*corev1.Pod) (s
 	return best, nil
 }
 
-// anyHost stands for the hosts of all nodes. No label has this value.
-const anyHost = "*"
-
 func byNetwork(p *corev1.Pod) bool { return p.Annotations[SpanAnnotation] == SpanNetwork }
-
-// hostOf returns the host that is chosen for a pod, anyHost for a fraction without one, and "" for other pods.
-func hostOf(p *corev1.Pod) string {
-	if p.Spec.NodeSelector[HostLabel] == "" && p.Labels[PodLabel] != "" {
-		return anyHost
-	}
-	return p.Spec.NodeSelector[HostLabel]
-}
 
 // take reduces what a node has left by what the pod requests.
 func take(room corev1.ResourceList, p *corev1.Pod) {

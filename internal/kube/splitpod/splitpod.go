@@ -42,8 +42,8 @@ const (
 // SpanNetwork is the value of SpanAnnotation: tunnels between nodes connect the fractions.
 const SpanNetwork = "network"
 
-// HostLabel is a node's label that says which nodes can share a segment. A kubelet cannot set it on
-// its own node: NodeRestriction forbids such labels.
+// HostLabel is a node's label that says which nodes can share a segment: those of one host, or with SpanNetwork as its value
+// all whose runtime calls the plugin hostlo. A kubelet cannot set it on its own node: NodeRestriction forbids such labels.
 const HostLabel = "unnest.node-restriction.kubernetes.io/host"
 
 // MaxFractions is how many guests a segment may have.
