@@ -21,6 +21,9 @@ import (
 // serviceAccount is the directory with a pod's credentials for the API server.
 const serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount"
 
+// daemonSet is the name of the DaemonSet in the chart.
+const daemonSet = "unnest-cni"
+
 // heartbeat is the time after which an unchanged status is reported again.
 const heartbeat = 5 * time.Minute
 
@@ -110,29 +113,56 @@ func (r *reporter) patch(ctx context.Context, status map[string]any) error {
 	if err != nil {
 		return err
 	}
+	code, text, err := r.ask(ctx, http.MethodPatch, "/api/v1/nodes/"+url.PathEscape(r.node)+"/status", body)
+	if err != nil || code == http.StatusOK {
+		return err
+	}
+	var said struct{ Message string }
+	_ = json.Unmarshal(text, &said) // the status line will do
+	return fmt.Errorf("the API server answers %d %s: %s", code, http.StatusText(code), said.Message)
+}
+
+// deleted reports whether the DaemonSet of this pod is being deleted: the API server then knows neither it nor the rights to ask.
+func (r *reporter) deleted(ctx context.Context) bool {
+	namespace, err := os.ReadFile(filepath.Join(r.account, "namespace"))
+	if err != nil {
+		return false
+	}
+	code, text, err := r.ask(ctx, http.MethodGet, "/apis/apps/v1/namespaces/"+url.PathEscape(string(namespace))+"/daemonsets/"+daemonSet, nil)
+	var object struct {
+		Metadata struct{ DeletionTimestamp string }
+	}
+	switch {
+	case err != nil:
+		return false
+	case code == http.StatusOK:
+		return json.Unmarshal(text, &object) == nil && object.Metadata.DeletionTimestamp != ""
+	}
+	return code == http.StatusNotFound || code == http.StatusForbidden || code == http.StatusUnauthorized
+}
+
+// ask asks the API server, and returns the status code of its answer with up to 64 KiB of the text.
+func (r *reporter) ask(ctx context.Context, method, path string, body []byte) (code int, text []byte, err error) {
 	client, token, err := r.client()
 	if err != nil {
-		return err
+		return 0, nil, err
 	}
 	defer client.CloseIdleConnections()
-	request, err := http.NewRequestWithContext(ctx, http.MethodPatch, r.server+"/api/v1/nodes/"+url.PathEscape(r.node)+"/status", bytes.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, method, r.server+path, bytes.NewReader(body))
 	if err != nil {
-		return err
+		return 0, nil, err
 	}
-	request.Header.Set("Content-Type", "application/strategic-merge-patch+json")
+	if method == http.MethodPatch {
+		request.Header.Set("Content-Type", "application/strategic-merge-patch+json")
+	}
 	request.Header.Set("Authorization", "Bearer "+token)
 	answer, err := client.Do(request)
 	if err != nil {
-		return err
+		return 0, nil, err
 	}
 	defer answer.Body.Close()
-	if answer.StatusCode == http.StatusOK {
-		return nil
-	}
-	var said struct{ Message string }
-	text, _ := io.ReadAll(io.LimitReader(answer.Body, 64<<10))
-	_ = json.Unmarshal(text, &said) // the status line will do
-	return fmt.Errorf("the API server answers %s: %s", answer.Status, said.Message)
+	text, err = io.ReadAll(io.LimitReader(answer.Body, 64<<10))
+	return answer.StatusCode, text, err
 }
 
 // client returns a client of the API server, and the token, which the kubelet replaces.

@@ -20,8 +20,9 @@ const (
 
 // health is what a check of the node has found.
 type health struct {
-	nics NICs
-	err  error // why pods cannot get NICs; nil: they can
+	nics    NICs
+	err     error // why pods cannot get NICs, or fractions not be connected; nil: they can
+	chained bool  // another plugin gives pods their network
 }
 
 type condition struct {
@@ -34,6 +35,9 @@ const maxMessage = 1024
 
 // conditions say in words what the check has found.
 func (h health) conditions(now time.Time) []condition {
+	if h.chained {
+		return []condition{h.network(now)}
+	}
 	return []condition{h.network(now), h.policies()}
 }
 
@@ -53,12 +57,18 @@ func (h health) policies() condition {
 	return of("Unknown", "HostDaemonSilent", "the host daemon does not say whether it enforces NetworkPolicies")
 }
 
-// network says whether pods can get NICs.
+// network says whether pods can get NICs, or fractions of split pods can be connected.
 func (h health) network(now time.Time) condition {
 	c := condition{ConditionType, "True", "NICsAvailable", "pods can get NICs"}
+	failed := condition{ConditionType, "False", "NICsUnavailable", "pods cannot get NICs: "}
+	if h.chained {
+		c.reason, c.message = "PluginChained", "tunnels can connect the fractions of split pods"
+		failed.reason, failed.message = "PluginNotChained", "tunnels cannot connect the fractions of split pods: "
+	}
 	switch n := h.nics; {
 	case h.err != nil:
-		c.status, c.reason, c.message = "False", "NICsUnavailable", "pods cannot get NICs: "+strings.ReplaceAll(h.err.Error(), "\n", "; ")
+		c = failed
+		c.message += strings.ReplaceAll(h.err.Error(), "\n", "; ")
 	case n.full():
 		c.reason, c.message = "AllNICsInUse", fmt.Sprintf("pods have all %d NICs: %s", n.Attached, n.Limited)
 	case n.Known:
@@ -93,7 +103,7 @@ func (h health) metrics(w io.Writer) error {
 	if h.err == nil {
 		ready = 1
 	}
-	text := "# HELP unnest_node_ready Whether pods of the node can get NICs, or have all of them.\n# TYPE unnest_node_ready gauge\n" +
+	text := "# HELP unnest_node_ready Whether pods of the node can get NICs, or have all of them. Without a host daemon: whether fractions can be connected.\n# TYPE unnest_node_ready gauge\n" +
 		fmt.Sprintf("unnest_node_ready %d\n", ready)
 	if h.nics.Known {
 		text += "# HELP unnest_node_nics NICs of the node's pods.\n# TYPE unnest_node_nics gauge\n" +

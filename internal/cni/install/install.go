@@ -1,5 +1,6 @@
 // Package install puts the CNI plugins and their network configuration on a Kubernetes node,
 // keeps them there, and says whether pods can get their NICs. There and elsewhere it runs what gives NICs back (attachment.Reclaimer).
+// On a node without the host daemon it chains the plugin hostlo after those of the node's network instead.
 //
 // What the plugins do belongs to their packages. The credentials of the node come from its
 // host.
@@ -15,6 +16,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"unnest.io/unnest/internal/cni/netconf"
 )
 
 // Node is where a node's container runtime looks for plugins and networks.
@@ -24,6 +27,7 @@ type Node struct {
 	BinDir  string   // directory of plugins
 	Config  string   // file of the network configuration list
 	ConfDir string   // directory of network configuration lists
+	Chain   bool     // install the plugins of Config after those of the node's own network, in a copy of its configuration
 
 	count func(ctx context.Context, plugin string, stdin []byte) (NICs, error)
 }
@@ -47,14 +51,27 @@ func (n Node) Ensure(ctx context.Context) (NICs, error) {
 		return NICs{}, fmt.Errorf("read network configuration: %w", err)
 	}
 	nics, err := n.status(ctx, config)
+	spans := byNetwork(config)
+	if spans {
+		nics.Host = ""
+	}
+	if err == nil && n.Chain {
+		config, err = n.chained(config)
+	}
 	if err != nil {
 		return nics, err
 	}
-	if err := ensure(filepath.Join(n.ConfDir, filepath.Base(n.Config)), config, 0o600); err != nil {
+	if err := ensure(n.installed(), config, 0o600); err != nil {
 		return nics, fmt.Errorf("install network configuration: %w", err)
+	}
+	if spans {
+		nics.Host = netconf.SpanNetwork
 	}
 	return nics, nil
 }
+
+// installed is the path of the configuration that the runtime reads.
+func (n Node) installed() string { return filepath.Join(n.ConfDir, filepath.Base(n.Config)) }
 
 // ensure gives the file at path the content, whole or not at all.
 func ensure(path string, content []byte, mode os.FileMode) (err error) {

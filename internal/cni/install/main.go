@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"os/signal"
 	"strings"
 	"sync"
@@ -28,6 +29,9 @@ its credentials are valid. It gives back the NICs of pods that ended without a D
 the node's conditions UnnestNetworkReady and UnnestNetworkPoliciesEnforced, and its NICs as the
 resource unnest.io/nic. At its end, plugins and configuration stay, because running pods need them.
 
+With -chain it is for a node without the host daemon: the first network of the node stays that of pods, and the plugins of -config are
+called after its own, by a copy of its configuration that comes first. The copy goes when the DaemonSet of this pod is deleted.
+
 `
 
 // Main is the command "unnest-cni install". It runs until a signal and returns the exit code:
@@ -43,6 +47,7 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 	flags.StringVar(&n.BinDir, "bin-dir", "/opt/cni/bin", "`DIRECTORY` of the node's plugins")
 	flags.StringVar(&n.Config, "config", "/etc/unnest-network/10-unnest.conflist", "`FILE` with the network configuration list")
 	flags.StringVar(&n.ConfDir, "conf-dir", "/etc/cni/net.d", "`DIRECTORY` of the node's network configurations")
+	flags.BoolVar(&n.Chain, "chain", false, "call the plugins of -config after those of the node's first network")
 	listen := flags.String("listen", "127.0.0.1:9478", "`ADDRESS:PORT` of /healthz")
 	metrics := flags.String("metrics", "", "`ADDRESS:PORT` of /metrics, for Prometheus; empty: none")
 	node := flags.String("node", "", "`NAME` of the node to report to the API server; empty: do not report")
@@ -58,7 +63,7 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	k := keeper{ensure: n.Ensure, log: slog.New(slog.NewTextHandler(stderr, nil)), now: health{err: errors.New("not checked yet")}}
+	k := keeper{ensure: n.Ensure, log: slog.New(slog.NewTextHandler(stderr, nil)), now: health{err: errors.New("not checked yet"), chained: n.Chain}}
 	if *node != "" {
 		r, err := newReporter(*node, *reserve)
 		if err != nil {
@@ -66,6 +71,9 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 			return 2
 		}
 		k.report = r.report
+		if n.Chain {
+			defer func() { n.unchain(r, k.log) }()
+		}
 	}
 	var ended sync.WaitGroup
 	ended.Go(func() {
@@ -138,15 +146,28 @@ func (k *keeper) check(ctx context.Context) {
 	}
 	k.mu.Lock()
 	before := k.now.err
-	k.now = health{nics, err}
+	k.now.nics, k.now.err = nics, err
+	now := k.now
 	k.mu.Unlock()
 	switch {
 	case err != nil && (before == nil || before.Error() != err.Error()):
-		k.log.Error("pods cannot get NICs", "cause", err)
+		k.log.Error("the node cannot connect pods", "cause", err)
 	case err == nil && before != nil:
-		k.log.Info("pods can get NICs")
+		k.log.Info("the node can connect pods")
 	}
-	k.tell(ctx, health{nics, err})
+	k.tell(ctx, now)
+}
+
+// unchain removes the copy of the node's network if the DaemonSet of this pod is being deleted: nobody would keep it like its original.
+func (n Node) unchain(r *reporter, log *slog.Logger) {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	if !r.deleted(ctx) {
+		return
+	}
+	if err := os.Remove(n.installed()); err != nil && !errors.Is(err, os.ErrNotExist) {
+		log.Error("remove the copy of the node's network", "error", err)
+	}
 }
 
 // tell reports to the API server. A failure does not keep pods from getting NICs.

@@ -23,7 +23,7 @@ type NICs struct {
 	Limited        string    // why there is none more; "": there is
 	Expires        time.Time // the node's certificate; zero: unknown
 	Policies       hostdpb.PolicyState
-	Host           string // identifies host and tenant of the node; "": unknown
+	Host           string // identifies host and tenant of the node, or is SpanNetwork if its runtime calls hostlo with that span; "": unknown
 }
 
 // full reports whether pods have all NICs.

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -38,6 +39,15 @@ func TestCondition(t *testing.T) {
 		c := tt.found.network(noon)
 		if got := c.reason + ": " + c.message; got != tt.want || c.status != tt.status {
 			t.Errorf("%+v: got %s, %s\nwant %s, %s", tt.found, c.status, got, tt.status, tt.want)
+		}
+	}
+	for want, found := range map[string]health{
+		"True PluginChained: tunnels can connect the fractions of split pods":                                 {chained: true},
+		"False PluginNotChained: tunnels cannot connect the fractions of split pods: /etc/cni has no network": {chained: true, err: errors.New("/etc/cni has no network")},
+	} {
+		all := found.conditions(noon)
+		if got := all[0].status + " " + all[0].reason + ": " + all[0].message; len(all) != 1 || got != want {
+			t.Errorf("without a host daemon: got %s and %d conditions\nwant %s alone", got, len(all), want)
 		}
 	}
 	long := health{err: errors.New(strings.Repeat("ä", 1<<20))}
@@ -215,6 +225,34 @@ func TestReport(t *testing.T) {
 	}
 	if s.status["capacity"] != nil || s.status["allocatable"] != nil {
 		t.Errorf("a capacity that is not known is %v", s.status)
+	}
+}
+
+// The copy of the node's network goes with the DaemonSet, and stays when its pod is replaced or nobody knows.
+func TestUnchain(t *testing.T) {
+	for answer, gone := range map[string]bool{
+		`200 {"metadata": {"name": "unnest-cni"}}`:                        false,
+		`200 {"metadata": {"deletionTimestamp": "2026-11-29T12:00:00Z"}}`: true,
+		"404 {}": true, "403 {}": true, "401 {}": true, "500 {}": false, "503": false,
+	} {
+		s, r := newAPIServer(t)
+		code, text, _ := strings.Cut(answer, " ")
+		s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+			if got := q.Method + " " + q.URL.Path; got != "GET /apis/apps/v1/namespaces/unnest-system/daemonsets/unnest-cni" {
+				t.Error("asked " + got)
+			}
+			status, _ := strconv.Atoi(code)
+			w.WriteHeader(status)
+			_, _ = w.Write([]byte(text))
+		})
+		n, _ := newNode(t)
+		for path, content := range map[string]string{filepath.Join(r.account, "namespace"): "unnest-system", n.installed(): "{}"} {
+			check(t, os.WriteFile(path, []byte(content), 0o600))
+		}
+		n.unchain(r, slog.New(slog.DiscardHandler))
+		if _, err := os.Stat(n.installed()); (err != nil) != gone {
+			t.Errorf("the API server answers %s: the copy is there: %v, want gone: %v", answer, err == nil, gone)
+		}
 	}
 }
 

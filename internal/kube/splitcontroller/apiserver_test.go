@@ -206,6 +206,21 @@ func (w *world) running(names ...string) (pods []*corev1.Pod) {
 	return pods
 }
 
+// waits waits until an event says why the pod does.
+func (w *world) waits(p *corev1.Pod, why string) {
+	w.t.Helper()
+	w.eventually("an event says why", func() error {
+		var all corev1.EventList
+		err := w.List(w.t.Context(), &all, client.InNamespace("shop"))
+		for _, e := range all.Items {
+			if e.Reason == "SplitWaits" && e.InvolvedObject.UID == p.UID && strings.Contains(e.Message, why) {
+				return err
+			}
+		}
+		return errors.Join(err, fmt.Errorf("%d events", len(all.Items)))
+	})
+}
+
 // condition sets a condition of a pod.
 func (w *world) condition(name string, c corev1.PodConditionType, status corev1.ConditionStatus) {
 	w.t.Helper()
@@ -308,16 +323,7 @@ func (w *world) split() {
 		w.t.Errorf("the pod has %d containers and the gates %v", len(p.Spec.Containers), p.Spec.SchedulingGates)
 	}
 	w.t.Log("three fractions fit on no host with two nodes")
-	w.eventually("an event says so", func() error {
-		var all corev1.EventList
-		err := w.List(w.t.Context(), &all, client.InNamespace("shop"))
-		for _, e := range all.Items {
-			if e.Reason == "SplitWaits" && strings.Contains(e.Message, "host b: 2 of 3 fit") {
-				return err
-			}
-		}
-		return errors.Join(err, fmt.Errorf("%d events", len(all.Items)))
-	})
+	w.waits(p, "host b: 2 of 3 fit")
 	w.check(w.Delete(w.t.Context(), p))
 	w.end()
 	w.create(pod("shop", "web", "a;b,c", "a", "b", "c"))
@@ -496,16 +502,7 @@ func (w *world) noRoom() {
 		p.Spec.Containers[i].Resources.Requests["cpu"] = resource.MustParse("2")
 	}
 	w.create(p)
-	w.eventually("an event says why", func() error {
-		var all corev1.EventList
-		err := w.List(w.t.Context(), &all, client.InNamespace("shop"))
-		for _, e := range all.Items {
-			if e.InvolvedObject.UID == p.UID && strings.Contains(e.Message, "host b: 1 of 2 fit") {
-				return err
-			}
-		}
-		return errors.Join(err, fmt.Errorf("%d events", len(all.Items)))
-	})
+	w.waits(p, "host b: 1 of 2 fit")
 	if _, err := w.get("web-f1"); client.IgnoreNotFound(err) != nil || err == nil {
 		w.t.Errorf("a companion exists, though there is no room: %v", err)
 	}
@@ -567,7 +564,7 @@ func (w *world) network() {
 	})
 	p := pod("shop", "web", "a;b;c", "a", "b", "c")
 	w.create(p)
-	w.waits("web", "no node has the label "+splitpod.HostLabel+"=network")
+	w.waits(p, "no node has the label "+splitpod.HostLabel+"=network")
 	for _, name := range []string{"a1", "b1", "b2"} { // as Unnest's DaemonSet does
 		change := []byte(`{"metadata":{"labels":{"` + splitpod.HostLabel + `":"network"}}}`)
 		w.check(w.Patch(w.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, client.RawPatch("application/merge-patch+json", change)))
