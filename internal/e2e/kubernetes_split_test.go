@@ -52,7 +52,7 @@ func TestKubernetesSplitPods(t *testing.T) {
 }
 
 // With the span network the nodes connect the fractions, without a label of their host and without a segment of the
-// daemon. Nothing is left on the nodes.
+// daemon. Nothing is left on the nodes. The chart does the same on nodes without a daemon, whose network is another plugin's.
 func TestKubernetesSplitNetwork(t *testing.T) {
 	k := newKubernetes(t, "--split-pods=network")
 	for _, s := range []struct {
@@ -65,24 +65,20 @@ func TestKubernetesSplitNetwork(t *testing.T) {
 			if got := k.segments(); got != "" {
 				k.t.Errorf("the daemon has segments:\n%s", got)
 			}
-			if got := k.ctl("get", "nodes", "--selector="+splitpod.HostLabel, "--output=name"); got != "" {
+			if got := k.ctl("get", "nodes", "--selector="+splitpod.HostLabel+"!="+splitpod.SpanNetwork, "--output=name"); got != "" {
 				k.t.Errorf("nodes have the label of a host: %s", got)
 			}
 		}},
 		{"a companion is deleted", k.splitRebuild},
 		{"rollout", k.splitRollout},
 		{"init containers and a sidecar", k.splitInit},
-		{"it is deleted", func() {
-			k.splitDeleted()
-			c, err := cluster.View()
-			k.check(err)
-			for _, node := range []string{"node1", "node2"} {
-				filters, err := c.OnNode(k.t.Context(), node, "nft", "list", "tables")
-				if k.check(err); strings.Contains(string(filters), "unnest-segment") {
-					k.t.Errorf("%s has packet filters of segments:\n%s", node, filters)
-				}
-			}
-		}},
+		{"it is deleted", k.splitDeleted},
+		{"nodes without a daemon", k.splitNoDaemon},
+		{"the chart connects them", k.splitChart},
+		{"a Deployment is split there", k.splitDeployment},
+		{"rollout there", k.splitRollout},
+		{"it is deleted there", k.splitRemoved},
+		{"the chart is removed", k.splitUnchart},
 		{"down", k.down},
 	} {
 		if !k.step(s.name, s.run) {
@@ -339,10 +335,20 @@ func (k *kubernetes) splitThief() {
 }
 
 func (k *kubernetes) splitDeleted() {
-	k.ctl("delete", "deployment/split", "service/split", "pod/client", "--wait", podLimit)
-	k.eventually("no pod is left", func() bool { return strings.TrimSpace(k.ctl("get", "pods", "--output=name")) == "" })
+	k.splitRemoved()
 	for _, node := range []string{"node1", "node2"} {
 		k.eventually(node+" has no pod with a NIC", func() bool { return k.guestStatus(node).Attachments == 0 })
 	}
 	k.eventually("no segment is left", func() bool { return k.segments() == "" })
+}
+
+// splitRemoved deletes what splitDeployment has made. No packet filter of a segment is left on the nodes.
+func (k *kubernetes) splitRemoved() {
+	k.ctl("delete", "deployment/split", "service/split", "pod/client", "--wait", podLimit)
+	k.eventually("no pod is left", func() bool { return strings.TrimSpace(k.ctl("get", "pods", "--output=name")) == "" })
+	for node, tables := range k.onNodes("nft list tables") {
+		if strings.Contains(tables, "unnest-segment") {
+			k.t.Errorf("%s has packet filters of segments:\n%s", node, tables)
+		}
+	}
 }

@@ -15,6 +15,9 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"unnest.io/unnest/internal/cni/brfusion"
+	"unnest.io/unnest/internal/cni/hostlo"
 )
 
 // Verb is the argument by which the binary of the plugins runs Main.
@@ -43,7 +46,7 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 		fmt.Fprint(stderr, usage)
 		flags.PrintDefaults()
 	}
-	n := Node{Binary: "/proc/self/exe", Plugins: []string{"brfusion", "hostlo"}, count: count}
+	n := Node{Binary: "/proc/self/exe", Plugins: []string{brfusion.Plugin.Name, hostlo.Plugin.Name}, count: count}
 	flags.StringVar(&n.BinDir, "bin-dir", "/opt/cni/bin", "`DIRECTORY` of the node's plugins")
 	flags.StringVar(&n.Config, "config", "/etc/unnest-network/10-unnest.conflist", "`FILE` with the network configuration list")
 	flags.StringVar(&n.ConfDir, "conf-dir", "/etc/cni/net.d", "`DIRECTORY` of the node's network configurations")
@@ -60,6 +63,9 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "arguments %q, -interval %v, -reserve %d: want no arguments, a positive time and no negative number; unnest-cni install -help shows the usage\n",
 			flags.Args(), *interval, *reserve)
 		return 2
+	}
+	if n.Chain {
+		n.Plugins = []string{hostlo.Plugin.Name}
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()

@@ -59,8 +59,8 @@ func (c *Cluster) awaitNode(ctx context.Context, n *fleet.Node) error {
 		return err
 	}
 	_, err := c.Kubectl(ctx, "wait", "--for=condition=Ready", "node/"+n.Name, limit)
-	if err == nil && c.options.SplitPods == SpanHost {
-		_, err = c.Kubectl(ctx, "label", "node", n.Name, hostLabel)
+	if label, ok := map[string]string{SpanHost: LabName, SpanNetwork: SpanNetwork}[c.options.SplitPods]; ok && err == nil {
+		_, err = c.Kubectl(ctx, "label", "node", n.Name, hostLabel+label)
 	}
 	return err
 }
@@ -190,14 +190,14 @@ func (c *Cluster) writeKubeconfig(file, server, user string, group ...string) er
 }
 
 // The controller of split pods runs next to the API server, which reaches its webhook there. All nodes
-// are guests of this host, so their label says one host.
+// are guests of this host, so their label says one host, or that tunnels connect them.
 const (
 	splitName      = "unnest-kube"
 	splitNamespace = "kube-system"
 	splitUser      = "system:serviceaccount:" + splitNamespace + ":unnest-split"
 	splitWebhook   = "https://127.0.0.1:9443/admit"
 	splitReady     = "127.0.0.1:9481"
-	hostLabel      = "unnest.node-restriction.kubernetes.io/host=" + LabName
+	hostLabel      = "unnest.node-restriction.kubernetes.io/host="
 )
 
 func (c *Cluster) splitController(span string) component {
