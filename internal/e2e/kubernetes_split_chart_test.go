@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"unnest.io/unnest/internal/kube/splitpod"
-	"unnest.io/unnest/internal/testbed/cluster"
 )
 
 // The network of nodes without a host daemon, the copy of it with hostlo chained, and the plugin.
@@ -22,13 +21,9 @@ const (
 // onNodes runs a shell script on both nodes, and returns what each prints.
 func (k *kubernetes) onNodes(script string) map[string]string {
 	k.t.Helper()
-	c, err := cluster.View()
-	k.check(err)
 	all := map[string]string{}
 	for _, node := range []string{"node1", "node2"} {
-		out, err := c.OnNode(k.t.Context(), node, "sh", "-c", script)
-		k.check(err)
-		all[node] = string(out)
+		all[node] = k.onNode(node, "sh", "-c", script)
 	}
 	return all
 }
@@ -43,10 +38,7 @@ func (k *kubernetes) splitNoDaemon() {
 		network["plugins"] = slices.DeleteFunc(network["plugins"].([]any), func(p any) bool { return p.(map[string]any)["type"] == "hostlo" })
 		own, err := json.Marshal(network)
 		k.check(err)
-		c, err := cluster.View()
-		k.check(err)
-		_, err = c.OnNode(k.t.Context(), node, "sh", "-c", "echo '"+string(own)+"' >"+nodeNetwork+"; rm "+hostloPlugin)
-		k.check(err)
+		k.onNode(node, "sh", "-c", "echo '"+string(own)+"' >"+nodeNetwork+"; rm -f "+hostloPlugin)
 	}
 	k.ctl("label", "nodes", "--all", splitpod.HostLabel+"-")
 	k.apply(splitWorkload("Deployment", "split"))
@@ -93,7 +85,7 @@ func (k *kubernetes) splitUnchart() {
 		}
 		return true
 	})
-	k.onNodes("rm " + hostloPlugin) // nobody calls it
+	k.onNodes("rm -f " + hostloPlugin) // nobody calls it
 	k.apply(webClient("default"))
 	k.ctl("wait", "--for=condition=Ready", "pod/client", podLimit)
 	k.ctl("delete", "pod/client", "--wait", podLimit)
