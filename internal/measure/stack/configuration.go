@@ -29,6 +29,7 @@ const (
 	OverlayNetwork Network = "overlay"        // a VXLAN between two machines, like that of Docker's overlay driver
 	Hostlo         Network = "hostlo"         // a loopback across two machines, provided by the VMM (§4)
 	HostloPlain    Network = "hostlo-plain"   // the same as in the paper: every frame goes to every machine
+	HostloNetwork  Network = "hostlo-network" // the same without the VMM: a tunnel between two machines
 	DockerOverlay  Network = "docker-overlay" // Docker's overlay driver, in a swarm of two machines
 )
 
@@ -52,7 +53,7 @@ func (n Network) OfCluster() bool {
 
 // ofPod reports whether the network is only between the containers of a pod.
 func (n Network) ofPod() bool {
-	return n == Localhost || n == OverlayNetwork || n == DockerOverlay || n == Hostlo || n == HostloPlain
+	return n == Localhost || n == OverlayNetwork || n == DockerOverlay || n == Hostlo || n == HostloPlain || n == HostloNetwork
 }
 
 // Storage is the place of a container's working files.
@@ -209,6 +210,7 @@ var (
 		PodNetwork:     ", on the network of pods",
 		Service:        ", on the network of pods, reached by a Service",
 		HostloPlain:    ", on its pod's loopback, which the VMM backs by sending all frames to all",
+		HostloNetwork:  ", on its pod's loopback, which a tunnel between the VMs backs",
 	}
 	storages = map[Storage]string{Overlay: ", files in layers over its image", Volume: ", files in a mounted directory"}
 	drives   = map[Drive]string{

@@ -64,7 +64,7 @@ func TestConfigurationRefuses(t *testing.T) {
 		"vm:network=nat":                    "needs a container: use a stack such as vm/containerd",
 		"vm:storage=volume":                 "needs a container",
 		"metal/containerd:network=brfusion": "network brfusion needs a container in a VM",
-		"vm/containerd:network=bridge":      `unknown network "bridge": want host, nat, brfusion, brfusion-cold, brfusion-trunk, localhost, overlay, docker-overlay, hostlo or hostlo-plain`,
+		"vm/containerd:network=bridge":      `unknown network "bridge": want host, nat, brfusion, brfusion-cold, brfusion-trunk, localhost, overlay, docker-overlay, hostlo, hostlo-plain or hostlo-network`,
 		"vm/containerd:storage=aufs":        `unknown storage "aufs": want overlay or volume`,
 		"vm:drive=near":                     `unknown drive "near": want local, remote or pod`,
 		"vm:arch=amd64":                     `unknown architecture "amd64": want x86_64, s390x or aarch64`,
@@ -101,7 +101,7 @@ func TestConfigurationRefuses(t *testing.T) {
 		"vm/containerd:network=localhost,drive=remote": "network localhost is between the containers of a pod: add drive=pod",
 		"metal/containerd:network=overlay,drive=pod":   "drive pod needs a container in a VM: use a stack such as vm/containerd",
 		"vm:drive=pod":                                 "drive pod needs a container in a VM",
-		"vm/containerd:drive=pod":                      "drive pod needs a network between the pod's containers: want localhost, nat, overlay, docker-overlay, hostlo or hostlo-plain",
+		"vm/containerd:drive=pod":                      "drive pod needs a network between the pod's containers: want localhost, nat, overlay, docker-overlay, hostlo, hostlo-plain or hostlo-network",
 		"vm/containerd:network=brfusion,drive=pod":     "drive pod needs a network between the pod's containers",
 		"a b=vm":                                `character ' ' in its name`,
 		"vm/kvm":                                `unknown layer "kvm"`,
@@ -140,6 +140,7 @@ func TestDescribe(t *testing.T) {
 		"Overlay":                                    "in a containerd container in a VM, on a VXLAN overlay, driven from another container of its pod in another VM",
 		"Hostlo":                                     "in a containerd container in a VM, on its pod's loopback, which the VMM backs, driven from another container of its pod in another VM",
 		"vm/containerd:network=nat,drive=pod":        "in a containerd container in a VM, behind a bridge and NAT, driven from another container of its pod in another VM",
+		"vm/containerd:network=hostlo-network,drive=pod": "in a containerd container in a VM, on its pod's loopback, which a tunnel between the VMs backs, driven from another container of its pod in another VM",
 		"vm/docker:network=hostlo-plain,drive=pod":   "in a docker container in a VM, on its pod's loopback, which the VMM backs by sending all frames to all, driven from another container of its pod in another VM",
 	} {
 		c, err := read(text)

@@ -119,7 +119,7 @@ func (c Configuration) validateNetwork() error {
 		return fmt.Errorf("network %s is of a cluster: use stack kubernetes", c.Network)
 	}
 	if !c.Network.known() {
-		return fmt.Errorf("unknown network %q: want host, nat, brfusion, brfusion-cold, brfusion-trunk, localhost, overlay, docker-overlay, hostlo or hostlo-plain", string(c.Network))
+		return fmt.Errorf("unknown network %q: want host, nat, brfusion, brfusion-cold, brfusion-trunk, localhost, overlay, docker-overlay, hostlo, hostlo-plain or hostlo-network", string(c.Network))
 	}
 	if _, ok := c.Stack.Engine(); !ok && c.Network != "" {
 		return fmt.Errorf("network %s needs a container: use a stack such as %s/containerd", c.Network, c.Stack)
@@ -155,7 +155,7 @@ func (c Configuration) validatePod() error {
 	case !contained || c.Level() == 0:
 		return fmt.Errorf("drive pod needs a container in a VM: use a stack such as vm/containerd")
 	case !c.Network.ofPod() && c.Network != NAT:
-		return fmt.Errorf("drive pod needs a network between the pod's containers: want localhost, nat, overlay, docker-overlay, hostlo or hostlo-plain")
+		return fmt.Errorf("drive pod needs a network between the pod's containers: want localhost, nat, overlay, docker-overlay, hostlo, hostlo-plain or hostlo-network")
 	}
 	return nil
 }

@@ -114,7 +114,7 @@ var knownSlots = map[string]int{
 	"NAT": 1, "L1": 1,
 	"BrFusion": 2, "Hostlo": 2, "L2": 2,
 	"Overlay":       3,
-	"BrFusion-cold": 4, "BrFusion-trunk": 5, "Hostlo-plain": 4,
+	"BrFusion-cold": 4, "BrFusion-trunk": 5, "Hostlo-plain": 4, "Hostlo-network": 4,
 }
 
 // Series gives every configuration its slot. Unknown configurations take the free slots

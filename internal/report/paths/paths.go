@@ -82,6 +82,8 @@ func nestedIn(network stack.Network, in machine) (hops []Hop, ok bool) {
 		return []Hop{{"NAT", inNest, in}, {"bridge", inNest, in}, {"veth", inNest, in}}, true
 	case stack.OverlayNetwork, stack.DockerOverlay:
 		return []Hop{{"VXLAN", inNest, in}, {"bridge", inNest, in}, {"veth", inNest, in}}, true
+	case stack.HostloNetwork:
+		return []Hop{{"VXLAN", inNest, in}, {"loopback", inVM, in}}, true
 	}
 	return nil, false
 }

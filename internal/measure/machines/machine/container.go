@@ -102,7 +102,7 @@ func NetworkArgs(n stack.Network, ports []workload.Port) []string {
 		return []string{"--network", fleet.HostloPlainNetwork}
 	case stack.DockerOverlay:
 		return []string{"--network", dockerOverlay}
-	case stack.OverlayNetwork: // joinOverlay makes it when the container runs
+	case stack.OverlayNetwork, stack.HostloNetwork: // package clientserver makes it when the container runs
 		return []string{"--network", "none"}
 	}
 	var args []string

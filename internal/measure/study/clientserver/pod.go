@@ -23,7 +23,7 @@ import (
 // guest.
 func podAddresses(n stack.Network, guest string) (listen, address string) {
 	switch n {
-	case stack.Localhost, stack.Hostlo, stack.HostloPlain:
+	case stack.Localhost, stack.Hostlo, stack.HostloPlain, stack.HostloNetwork:
 		return machine.Loopback, machine.Loopback
 	case stack.OverlayNetwork, stack.DockerOverlay:
 		return "", serverVTEP.address
@@ -63,10 +63,14 @@ func (s *Study) newPod(ctx context.Context, c stack.Configuration, all machine.L
 	if _, err := near.StartContainer(ctx, client, clientArgs...); err != nil {
 		return nil, err
 	}
-	if c.Network == stack.OverlayNetwork {
-		if err := joinOverlay(ctx, near, client, far, server); err != nil {
-			return nil, err
-		}
+	switch c.Network {
+	case stack.OverlayNetwork:
+		err = joinOverlay(ctx, near, client, far, server)
+	case stack.HostloNetwork:
+		err = joinTunnel(ctx, near, client, far, server)
+	}
+	if err != nil {
+		return nil, err
 	}
 	if one.Place, err = machine.Enter(ctx, far, server); err != nil {
 		return nil, err
@@ -122,6 +126,27 @@ func joinOverlay(ctx context.Context, near *machine.Machine, client string, far 
 			overlayGateway, end.own.address, end.own.mac, end.peer.address, end.peer.mac, end.node, end.in.Engine())
 		if err != nil {
 			return fmt.Errorf("put container %s on the overlay: %w", end.container, err)
+		}
+	}
+	return nil
+}
+
+// tunnelScript makes a container a fraction of a segment with span network. The container has no other network, and takes
+// the tunnel with it when it ends.
+const tunnelScript = `pid=$($1 inspect --format '{{.State.Pid}}' "$2")
+export CNI_COMMAND=ADD CNI_CONTAINERID="$2" CNI_NETNS="/proc/$pid/ns/net" CNI_IFNAME=hostlo0 CNI_PATH=/usr/lib/cni
+echo '{"cniVersion": "1.0.0", "name": "tunnel", "type": "hostlo", "span": "network", "network": {"vni": 1, "fraction": '"$3"', "nodes": ["'"$4"'", "'"$5"'"]}}' |
+	/usr/lib/cni/hostlo`
+
+// joinTunnel connects the loopbacks of a container of each of two guests by a tunnel.
+func joinTunnel(ctx context.Context, near *machine.Machine, client string, far *machine.Machine, server string) error {
+	for fraction, end := range map[string]struct {
+		in        *machine.Machine
+		container string
+	}{"1": {near, client}, "2": {far, server}} {
+		err := place.Run(ctx, end.in.Place, "sh", "-c", tunnelScript, "tunnel", end.in.Engine(), end.container, fraction, near.Address, far.Address)
+		if err != nil {
+			return fmt.Errorf("connect the loopback of container %s by a tunnel: %w", end.container, err)
 		}
 	}
 	return nil

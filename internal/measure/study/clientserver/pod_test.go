@@ -32,6 +32,7 @@ func TestPodNetworks(t *testing.T) {
 		{stack.OverlayNetwork, "--network none", "--network none", "", "10.0.1.3"},
 		{stack.Hostlo, "--network hostlo", "--network hostlo", "127.0.0.1", "127.0.0.1"},
 		{stack.HostloPlain, "--network hostlo-plain", "--network hostlo-plain", "127.0.0.1", "127.0.0.1"},
+		{stack.HostloNetwork, "--network none", "--network none", "127.0.0.1", "127.0.0.1"},
 	}
 	for _, tt := range tests {
 		servers, clients := podArgs(tt.network, "web", ports)
