@@ -13,7 +13,7 @@ import (
 
 // comes lists the built-in experiments.
 var comes = []string{
-	"aa", "applications", "applications-architectures", "applications-kafka", "applications-levels", "applications-nested", "applications-nested-kafka", "applications-pod", "applications-pod-kafka", "applications-xen", "applications-xen-kafka", "architectures", "boot", "boot-kernel", "brfusion", "brfusion-docker", "brfusion-latency", "cluster", "collocation", "collocation-baseline", "collocation-pairs", "collocation-quick", "collocation-xen", "collocation-xen-kinds", "generators", "harness", "hostlo", "hostlo-connections", "hostlo-docker", "hostlo-quick", "levels", "levels-reserved",
+	"aa", "applications", "applications-architectures", "applications-kafka", "applications-levels", "applications-nested", "applications-nested-kafka", "applications-pod", "applications-pod-kafka", "applications-xen", "applications-xen-kafka", "architectures", "boot", "boot-kernel", "brfusion", "brfusion-docker", "brfusion-latency", "cluster", "collocation", "collocation-baseline", "collocation-pairs", "collocation-quick", "collocation-xen", "collocation-xen-kinds", "generators", "harness", "hostlo", "hostlo-connections", "hostlo-docker", "hostlo-quick", "hostlo-span", "levels", "levels-reserved",
 	"multilevel-application", "multilevel-application-short", "multilevel-cpu", "multilevel-disk", "multilevel-java", "multilevel-memory", "multilevel-multicore", "multilevel-network",
 	"network", "overcommitment", "poll", "quickstart", "restored", "restored-suites", "selftest", "startup", "startup-docker", "xen", "xen-network",
 }
