@@ -47,7 +47,7 @@ type splitStory struct {
 // TestKubernetesSplitStory has pods on three nodes that do not fit whole on two. It plans, applies what the plan writes, and
 // removes a node; requests are answered meanwhile. Then it compares a split pod with a whole one.
 func TestKubernetesSplitStory(t *testing.T) {
-	s := &splitStory{kubernetes: newKubernetes(t, "--split-pods", "--nodes=3", "--memory=2048"), values: map[string][2][]stats.Observation{}}
+	s := &splitStory{kubernetes: newKubernetes(t, "--split-pods", "--nodes=3"), values: map[string][2][]stats.Observation{}}
 	for _, step := range []struct {
 		name string
 		run  func()
@@ -154,7 +154,7 @@ func (s *splitStory) phase(name string, f func()) {
 	s.phases = append(s.phases, row)
 }
 
-// storyModel is the model that the nodes are said to be: 2 vCPUs and 2 GiB, too.
+// storyModel is the model that the nodes are said to be: it has 2 vCPUs, too.
 const storyModel = "t3.small"
 
 // storyPods makes two Deployments of one container that each takes most of a node, and one of two containers. A request to it is
@@ -412,7 +412,7 @@ removed: %.4[2]f $/h before, %.4[3]f $/h after.
 |---|---:|---:|---|
 %[5]s
 
-- The nodes have 2 vCPUs and 2 GiB, and the label of ` + "`%[7]s`" + `, whose price is that of AWS on demand. Two pods have one container that requests 1.2 vCPUs. A third one, ` + "`shop`" + `,
+- The nodes have 2 vCPUs and 1.5 GiB, and the label of ` + "`%[7]s`" + `, which has 2 vCPUs and 2 GiB, and whose price is that of AWS on demand. Two pods have one container that requests 1.2 vCPUs. A third one, ` + "`shop`" + `,
   has two that request 0.5 vCPUs each. The plan writes the annotation ` + "`unnest.io/split: \"%[6]s\"`" + ` for its Deployment.
 - A request goes to a Service of ` + "`shop`" + `, by the port of a node that stays. The container ` + "`front`" + ` answers with what ` + "`back`" + ` answers it at 127.0.0.1. One is sent 50 ms after the
   answer of the last. It is lost if it fails, or its answer is another one. Containers serve for 10 s after they are told to end. The Deployment has the
