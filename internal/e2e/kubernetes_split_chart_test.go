@@ -79,7 +79,7 @@ func (k *kubernetes) splitUnchart() {
 	k.helm("uninstall", "unnest", "--wait", "--timeout=4m")
 	k.eventually("the copies of the network are gone", func() bool {
 		for _, left := range k.onNodes("ls " + filepath.Dir(chainedNetwork)) {
-			if strings.TrimSpace(left) != filepath.Base(nodeNetwork) {
+			if strings.Contains(left, filepath.Base(chainedNetwork)) {
 				return false
 			}
 		}
