@@ -184,11 +184,15 @@ func limitSegments(mtu, most int) error {
 			return fmt.Errorf("list local addresses: %w", err)
 		}
 		for _, r := range local {
+			before := r
 			if r.AdvMSS = 0; mtu > 0 {
 				r.AdvMSS = max(mtu-headers, 536)
 			}
 			old := r
 			err := netlink.RouteReplace(&r)
+			if errors.Is(err, unix.EEXIST) { // lo was down: with up, the kernel has added its own one next to ours
+				err = netlink.RouteDel(&before)
+			}
 			if err == nil && family == netlink.FAMILY_V6 && r.Priority == 0 { // the kernel took the new one for another, with a metric
 				err = netlink.RouteDel(&old)
 			}

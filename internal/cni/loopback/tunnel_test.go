@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -496,4 +497,35 @@ func TestTunnelCheck(t *testing.T) {
 			t.Errorf("%v: %v, want %q", tt.c, err, tt.want)
 		}
 	}
+}
+
+// A runtime takes lo down before it calls the plugins of a pod that ends, as containerd does. The tunnel goes all the same, and
+// so do its routes.
+func TestTunnelOfDownLo(t *testing.T) {
+	w := newTunnelWorld(t, 2, "10.9.0.", 1500)
+	w.in(w.pods[0], func() error { return netlink.LinkSetDown(lo) })
+	w.in(w.nodes[0], func() error { return RemoveTunnel(w.pods[0], tunnelDevice, "pod") })
+	w.in(w.pods[0], func() error {
+		_, err := netlinksafe.LinkByName(tunnelDevice)
+		if !errors.As(err, new(netlink.LinkNotFoundError)) {
+			return fmt.Errorf("the device: %w", err)
+		}
+		for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+			local, err := netlinksafe.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
+			if err != nil {
+				return err
+			}
+			seen := map[string]bool{}
+			for _, r := range local {
+				if r.AdvMSS != 0 || seen[r.Dst.String()] {
+					return fmt.Errorf("the route %v is left, or twice", r)
+				}
+				seen[r.Dst.String()] = true
+			}
+			if len(local) == 0 {
+				return fmt.Errorf("no local route of family %d", family)
+			}
+		}
+		return nil
+	})
 }
