@@ -197,6 +197,11 @@ func (s *splitStory) storyPods() {
 	url := "http://" + net.JoinHostPort(s.nodeAddresses(s.nodeOf("mail"))[0].String(), "30080") + "/cgi-bin/get"
 	s.requests = s.sendRequests(url, "back\n")
 	s.whole.Cleanup(func() { s.requests.stop(); <-s.requests.ended })
+	s.eventually("the Service answers", func() bool {
+		s.requests.mu.Lock()
+		defer s.requests.mu.Unlock()
+		return s.requests.answered > 0
+	})
 	s.phase("before", func() {})
 }
 
