@@ -35,11 +35,12 @@ type reporter struct {
 	reserve int    // NICs for pods that do not ask for one
 	now     func() time.Time
 
-	known   NICs // that the daemon counted last
-	host    string
-	said    string
-	saidAt  time.Time
-	changed map[string]transition // by type of condition
+	known    NICs // that the daemon counted last
+	host     string
+	labelled bool // host is to be reported also if it is empty
+	said     string
+	saidAt   time.Time
+	changed  map[string]transition // by type of condition
 }
 
 // transition is when a condition has got its status.
@@ -70,9 +71,10 @@ func (r *reporter) report(ctx context.Context, h health) error {
 	if h.nics.Known {
 		r.known = h.nics
 	}
-	if h.nics.Host != "" {
+	if h.nics.Host != "" || h.chained {
 		r.host = h.nics.Host
 	}
+	r.labelled = r.labelled || h.chained // then "" takes the label back
 	says := fmt.Sprint(all, capacity, known, r.host)
 	if says == r.said && now.Sub(r.saidAt) < heartbeat {
 		return nil
@@ -106,7 +108,7 @@ func (r *reporter) status(all []condition, capacity int, known bool, now time.Ti
 // libraries of Kubernetes would make the plugin, which runs for each pod, twice as large.
 func (r *reporter) patch(ctx context.Context, status map[string]any) error {
 	object := map[string]any{"status": status}
-	if r.host != "" {
+	if r.host != "" || r.labelled {
 		object["metadata"] = map[string]any{"labels": map[string]string{HostLabel: r.host}}
 	}
 	body, err := json.Marshal(object)
@@ -138,7 +140,7 @@ func (r *reporter) deleted(ctx context.Context) bool {
 	case code == http.StatusOK:
 		return json.Unmarshal(text, &object) == nil && object.Metadata.DeletionTimestamp != ""
 	}
-	return code == http.StatusNotFound || code == http.StatusForbidden || code == http.StatusUnauthorized
+	return code == http.StatusNotFound || code == http.StatusForbidden
 }
 
 // ask asks the API server, and returns the status code of its answer with up to 64 KiB of the text.

@@ -51,23 +51,36 @@ func (n Node) Ensure(ctx context.Context) (NICs, error) {
 		return NICs{}, fmt.Errorf("read network configuration: %w", err)
 	}
 	nics, err := n.status(ctx, config)
-	spans := byNetwork(config)
-	if spans {
-		nics.Host = ""
+	host := nics.Host
+	if nics.Host = ""; byNetwork(config) {
+		host = netconf.SpanNetwork
 	}
-	if err == nil && n.Chain {
-		config, err = n.chained(config)
-	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return nics, err
+	case n.Chain:
+		err = n.ensureChained(config)
+	default:
+		if err = ensure(n.installed(), config, 0o600); err != nil {
+			return nics, fmt.Errorf("install network configuration: %w", err)
+		}
+		err = removeCopy(filepath.Join(n.ConfDir, copyName)) // it would come first
 	}
-	if err := ensure(n.installed(), config, 0o600); err != nil {
-		return nics, fmt.Errorf("install network configuration: %w", err)
+	if err == nil {
+		nics.Host = host
 	}
-	if spans {
-		nics.Host = netconf.SpanNetwork
+	return nics, err
+}
+
+// copyName is the name of the chart's configuration for nodes without the host daemon.
+const copyName = "00-unnest.conflist"
+
+// removeCopy removes the copy of a network, if there is one.
+func removeCopy(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove the copy of the node's network: %w", err)
 	}
-	return nics, nil
+	return nil
 }
 
 // installed is the path of the configuration that the runtime reads.

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"os/signal"
 	"strings"
 	"sync"
@@ -171,8 +170,8 @@ func (n Node) unchain(r *reporter, log *slog.Logger) {
 	if !r.deleted(ctx) {
 		return
 	}
-	if err := os.Remove(n.installed()); err != nil && !errors.Is(err, os.ErrNotExist) {
-		log.Error("remove the copy of the node's network", "error", err)
+	if err := removeCopy(n.installed()); err != nil {
+		log.Error("the network of the node stays chained", "error", err)
 	}
 }
 

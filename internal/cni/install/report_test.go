@@ -223,6 +223,11 @@ func TestReport(t *testing.T) {
 	if s.labels[HostLabel] != "f00" {
 		t.Errorf("labels %v, want the host that the daemon was", s.labels)
 	}
+	report(health{nics: NICs{Host: "network"}, chained: true}, 15*time.Minute, 7)
+	report(health{err: errors.New("no network"), chained: true}, 16*time.Minute, 8)
+	if host, ok := s.labels[HostLabel]; host != "" || !ok {
+		t.Errorf("labels %v of a node that cannot connect fractions any more", s.labels)
+	}
 	if s.status["capacity"] != nil || s.status["allocatable"] != nil {
 		t.Errorf("a capacity that is not known is %v", s.status)
 	}
@@ -233,7 +238,7 @@ func TestUnchain(t *testing.T) {
 	for answer, gone := range map[string]bool{
 		`200 {"metadata": {"name": "unnest-cni"}}`:                        false,
 		`200 {"metadata": {"deletionTimestamp": "2026-11-29T12:00:00Z"}}`: true,
-		"404 {}": true, "403 {}": true, "401 {}": true, "500 {}": false, "503": false,
+		"404 {}": true, "403 {}": true, "401 {}": false, "500 {}": false, "503": false,
 	} {
 		s, r := newAPIServer(t)
 		code, text, _ := strings.Cut(answer, " ")

@@ -29,8 +29,10 @@ import (
 	"unnest.io/unnest/internal/cni/podnic"
 )
 
-// versions are the versions of the CNI specification that the plugins support.
 var versions = version.PluginSupports("0.3.1", "0.4.0", "1.0.0", "1.1.0")
+
+// Versions returns the versions of the CNI specification that the plugins support.
+func Versions() []string { return versions.SupportedVersions() }
 
 // errUnknownName is wrapped when the binary is called by a name that is not a plugin's.
 var errUnknownName = errors.New("unknown CNI plugin")

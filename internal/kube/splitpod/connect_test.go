@@ -129,6 +129,29 @@ func TestConnectFamilies(t *testing.T) {
 	}
 }
 
+// Companions that an earlier version made without a host are made again while the pod waits.
+func TestCompanionsWithoutHost(t *testing.T) {
+	nodes := []*corev1.Node{networkNode("x"), networkNode("y")}
+	p := newPod("a;b", "a", "b")
+	if err := Admit(p, Options{Span: SpanNetwork}); err != nil {
+		t.Fatal(err)
+	}
+	Prepare(p, SpanNetwork, "key")
+	all, err := Companions(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	delete(all[0].Spec.NodeSelector, HostLabel)
+	s, err := Next(p, all, nodes, nil)
+	if err != nil || len(s.Delete) != 1 || len(s.Release) > 0 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	Release(all[0])
+	if s, err := Next(p, all, nodes, nil); err != nil || len(s.Delete) > 0 {
+		t.Errorf("a companion that is released already: %+v, %v", s, err)
+	}
+}
+
 // Released pods without a node take room from those that come later. A node whose runtime does not call hostlo gets no fraction.
 func TestPlaceByNetwork(t *testing.T) {
 	nodes := []*corev1.Node{networkNode("x"), networkNode("y")}

@@ -61,6 +61,12 @@ func hold(p *corev1.Pod, companions []*corev1.Pod, nodes []*corev1.Node, pods []
 			return Step{}, fmt.Errorf("companion %s is being deleted", c.Name)
 		}
 	}
+	stale := slices.DeleteFunc(slices.Clone(companions), func(c *corev1.Pod) bool { // of an earlier version, which had no host for a span network
+		return !gated(c) || c.Spec.NodeSelector[HostLabel] == p.Spec.NodeSelector[HostLabel]
+	})
+	if len(stale) > 0 {
+		return Step{Delete: stale}, nil
+	}
 	missing := slices.DeleteFunc(want, func(w *corev1.Pod) bool {
 		return slices.ContainsFunc(companions, func(c *corev1.Pod) bool { return c.Name == w.Name })
 	})
