@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"testing"
 
 	"unnest.io/unnest/internal/testbed/cluster"
 	"unnest.io/unnest/internal/testbed/fleet"
@@ -189,5 +190,32 @@ func (k *kubernetes) manifest() {
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Run(); err != nil {
 		k.t.Errorf("%v:\n%s", err, out.String())
+	}
+}
+
+// Values that --reuse-values keeps of an earlier chart, which had no network.create, give the same objects; a chart without
+// a network of its own is for split pods only.
+func TestChartOfEarlierValues(t *testing.T) {
+	helm := filepath.Join(filepath.Dir(unnestBinary(t)), "helm")
+	render := func(values string) (string, error) {
+		out, err := exec.Command(helm, "template", "unnest", "../../deploy/chart", "--kube-version=1.34.0", "--set="+values).CombinedOutput()
+		return string(out), err
+	}
+	const span = ",splitPods.enabled=true,splitPods.span=network"
+	for _, more := range []string{"", span} {
+		want, err := render("network.create=true" + more)
+		if err != nil || !strings.Contains(want, "brfusion") {
+			t.Fatalf("%v: %s", err, want)
+		}
+		if got, err := render("network.create=null" + more); err != nil || got != want {
+			t.Errorf("with%s and without network.create: %v:\n%s", more, err, got)
+		}
+	}
+	if out, err := render("network.create=false"); err == nil || !strings.Contains(out, "set splitPods.enabled=true and splitPods.span=network") {
+		t.Errorf("without split pods: %v: %s", err, out)
+	}
+	out, err := render("network.create=false" + span)
+	if err != nil || !strings.Contains(out, "- -chain") || strings.Contains(out, "brfusion") || strings.Contains(out, "/etc/unnest,") {
+		t.Errorf("without a network of its own: %v: %s", err, out)
 	}
 }

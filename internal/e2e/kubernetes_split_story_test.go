@@ -39,6 +39,7 @@ type splitStory struct {
 	*kubernetes
 	requests *requests
 	phases   []string // rows of the page
+	lost     []int    // by phase
 	cost     [2]float64
 	split    string                            // the annotation that the plan has written
 	values   map[string][2][]stats.Observation // by metric: of the split pod, and of the whole one
@@ -151,7 +152,10 @@ func (s *splitStory) phase(name string, f func()) {
 	answered, lost, longest, errors := s.requests.take()
 	row := fmt.Sprintf("| %s | %.0f | %d | %d | %.1f |", name, took.Seconds(), answered, lost, longest.Seconds())
 	s.t.Logf("%s %q", row, errors)
-	s.phases = append(s.phases, row)
+	s.phases, s.lost = append(s.phases, row), append(s.lost, lost)
+	if limit := s.lost[min(1, len(s.lost)-1)]; lost > limit { // before and in the update without splitting it is its own limit
+		s.t.Errorf("%s: %d requests are lost, and %d in a rolling update without splitting", name, lost, limit)
+	}
 }
 
 // storyModel is the model that the nodes are said to be: it has 2 vCPUs, too.
