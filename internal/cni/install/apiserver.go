@@ -124,7 +124,8 @@ func (r *reporter) patch(ctx context.Context, status map[string]any) error {
 	return fmt.Errorf("the API server answers %d %s: %s", code, http.StatusText(code), said.Message)
 }
 
-// deleted reports whether the DaemonSet of this pod is being deleted: the API server then knows neither it nor the rights to ask.
+// deleted reports whether the DaemonSet of this pod is being deleted: the API server then knows it no more, nor the rights to ask, nor
+// the pod's account. It does not know the account of a pod that was deleted by force either, whose DaemonSet may live.
 func (r *reporter) deleted(ctx context.Context) bool {
 	namespace, err := os.ReadFile(filepath.Join(r.account, "namespace"))
 	if err != nil {
@@ -140,7 +141,7 @@ func (r *reporter) deleted(ctx context.Context) bool {
 	case code == http.StatusOK:
 		return json.Unmarshal(text, &object) == nil && object.Metadata.DeletionTimestamp != ""
 	}
-	return code == http.StatusNotFound || code == http.StatusForbidden
+	return code == http.StatusNotFound || code == http.StatusForbidden || code == http.StatusUnauthorized
 }
 
 // ask asks the API server, and returns the status code of its answer with up to 64 KiB of the text.

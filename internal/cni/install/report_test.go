@@ -238,7 +238,7 @@ func TestUnchain(t *testing.T) {
 	for answer, gone := range map[string]bool{
 		`200 {"metadata": {"name": "unnest-cni"}}`:                        false,
 		`200 {"metadata": {"deletionTimestamp": "2026-11-29T12:00:00Z"}}`: true,
-		"404 {}": true, "403 {}": true, "401 {}": false, "500 {}": false, "503": false,
+		"404 {}": true, "403 {}": true, "401 {}": true, "500 {}": false, "503": false,
 	} {
 		s, r := newAPIServer(t)
 		code, text, _ := strings.Cut(answer, " ")
