@@ -31,11 +31,9 @@ func Place(fractions []*corev1.Pod, nodes []*corev1.Node, pods []*corev1.Pod) (s
 		}
 		rooms[types.NodeName(n.Name)] = maps.Clone(n.Status.Allocatable)
 	}
-	if len(hosts) == 0 && byNetwork(fractions[0]) {
-		return "", fmt.Errorf("no node has the label %s=%s, by which Unnest's DaemonSet says that it connects fractions", HostLabel, SpanNetwork)
-	}
 	if len(hosts) == 0 {
-		return "", fmt.Errorf("no node has the label %s, by which Unnest's DaemonSet says which host it is on", HostLabel)
+		value := map[bool]string{true: "=" + SpanNetwork}[byNetwork(fractions[0])]
+		return "", fmt.Errorf("no node has the label %s%s, by which Unnest's DaemonSet says which nodes can share a segment", HostLabel, value)
 	}
 	waiting := map[string][]*corev1.Pod{}
 	for _, p := range pods {
