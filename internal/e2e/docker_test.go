@@ -133,7 +133,7 @@ func (d *dockerHosts) follow(b block) {
 	}
 	switch {
 	case strings.Contains(b.text, "podman run -d"):
-		d.in["node1"].run("docker save nginx busybox nginx:1.27 | podman load")
+		d.in["node1"].run("docker save nginx busybox | podman load && podman tag nginx docker.io/library/nginx:1.27")
 	case strings.Contains(b.text, "systemctl stop web"):
 		d.answers("the unit's container", "", func() (string, error) { _, err := d.get("http://" + d.web + "/"); return "", err })
 		if got := d.guestStatus("node1").Attachments; got != 1 {
