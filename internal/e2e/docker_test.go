@@ -233,7 +233,7 @@ var outputs = map[string]string{
 
 // Who follows docs/docker.md in two guests gets what it says, and a container stays reachable when Docker, the driver or the daemon
 // ends, and comes back when the guest reboots. It took eight minutes on two processors with a load of 10 to 17. UNNEST_ROUNDS=100 starts
-// as many containers, four at a time, in place of 8, and runs the localhost cases and Podman, too, in 38 minutes at a load of 18 to 2. UNNEST_RELEASE=trixie has Debian 13 in the guests, with Docker 26 and Podman 5, in place of Debian 12.
+// as many containers, four at a time, in place of 8, and runs the localhost cases and Podman, too: 24 minutes more for the 100. UNNEST_RELEASE=trixie has Debian 13 in the guests, with Docker 26 and Podman 5, in place of Debian 12.
 func TestDocker(t *testing.T) {
 	blocks := marked(t, "../../docs/docker.md")
 	for text := range outputs {
