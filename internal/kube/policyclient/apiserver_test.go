@@ -56,6 +56,7 @@ func applyPod(t *testing.T, config *rest.Config, name, address string) {
 	t.Helper()
 	p := newPod(name, "")
 	p.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+	p.UID = "" // the API server gives it
 	p.Spec.Containers = []corev1.Container{{Name: "c", Image: "none"}}
 	path := "/api/v1/namespaces/web/pods/" + name
 	applyObject(t, config, path, p)
