@@ -82,8 +82,7 @@ func (h *Handler) serveApply(stream applyStream, s *networkpolicy.Session) error
 
 // tell tells the client what the daemon knows itself, and forgets pods that have ended.
 func (h *Handler) tell(stream applyStream, s *networkpolicy.Session, staged *networkpolicy.Staging) error {
-	ended := s.TakeEnded()
-	staged.Forget(ended)
+	ended := s.TakeEnded(staged)
 	told := &hostdpb.ApplyResponse{Ended: ended, Ownership: h.Host.Ports.Policies.TakeOwnership(s)}
 	if len(ended) == 0 && told.Ownership == nil {
 		return nil

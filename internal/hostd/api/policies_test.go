@@ -64,8 +64,8 @@ func (f memoryFilter) Prepare(func(), ...isolation.Port) (func() error, error) {
 	return func() error { return nil }, nil
 }
 
-// A pod without UID that ends while a commit rests is forgotten, although the commit names it, and its client is told meanwhile: the next pod
-// with its address has no policy.
+// A pod without UID that ends while a commit rests is forgotten, although the commit names it, also for the first time, and its client is told
+// meanwhile: the next pod with its address has no policy.
 func TestPodEndsWhileCommitRests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, filter := slog.New(slog.DiscardHandler), memoryFilter{ports: map[string]isolation.Port{}}
@@ -81,36 +81,46 @@ func TestPodEndsWhileCommitRests(t *testing.T) {
 		}
 		_, err := p.Configure([]quota.Tenant{{Name: "shop", Bridge: "br1", NetworkPolicy: quota.PolicyOptional}, {Name: "store", Bridge: "br2"}})
 		check(err)
-		nic := attachment.Record{Bridge: "br1", PodUID: attachment.NoPod, Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/16")}}
-		check(p.Connect("u1", nic))
+		names, addresses := []string{"web/a", "web/b"}, []string{"10.0.0.1", "10.0.0.2"}
+		connect := func(tap string, i int) {
+			check(p.Connect(tap, attachment.Record{Bridge: "br1", PodUID: attachment.NoPod, Addresses: []netip.Prefix{netip.MustParsePrefix(addresses[i] + "/16")}}))
+		}
+		connect("u1", 0)
+		connect("u2", 1)
 		session, err := p.Begin("shop")
 		check(err)
 		stream := &memoryStream{t.Context(), make(chan *hostdpb.ApplyRequest), make(chan *hostdpb.ApplyResponse)}
 		served := make(chan error)
 		go func() { served <- h.serveApply(stream, session) }()
 		<-stream.answers // the ranges
-		commit := func() {
-			stream.requests <- &hostdpb.ApplyRequest{Pod: &hostdpb.PodPolicy{Pod: "web/a", Addresses: []string{"10.0.0.1"}, Ingress: &hostdpb.PolicyDirection{}}}
+		commit := func(pods int) {
+			for i := range pods {
+				stream.requests <- &hostdpb.ApplyRequest{Pod: &hostdpb.PodPolicy{Pod: names[i], Addresses: addresses[i : i+1], Ingress: &hostdpb.PolicyDirection{}}}
+			}
 			stream.requests <- &hostdpb.ApplyRequest{Commit: true}
 		}
-		commit()
+		commit(1)
 		if r := <-stream.answers; r.GetNics() != 1 {
 			t.Fatalf("%d NICs have a policy, want 1", r.GetNics())
 		}
 		p.Rest("shop", time.Minute)
-		commit()
+		commit(2)
 		synctest.Wait()
 		begin := time.Now()
-		check(p.Disconnect("u1"))
-		if r := <-stream.answers; !slices.Equal(r.GetEnded(), []string{"web/a"}) || time.Since(begin) > 0 {
-			t.Errorf("after %v the answer is %v, want at once that web/a has ended", time.Since(begin), r)
+		for i, tap := range []string{"u1", "u2"} {
+			check(p.Disconnect(tap))
+			if r := <-stream.answers; !slices.Equal(r.GetEnded(), names[i:i+1]) || time.Since(begin) > 0 {
+				t.Errorf("after %v the answer is %v, want at once that %s has ended", time.Since(begin), r, names[i])
+			}
 		}
 		if r := <-stream.answers; r.GetPods() != 0 || time.Since(begin) != 10*time.Second {
 			t.Errorf("after %v %d pods have policies, want none after 10 s", time.Since(begin), r.GetPods())
 		}
-		check(p.Connect("u2", nic))
-		if filter.ports["u2"].Ingress != nil {
-			t.Error("the next pod with the address has the policy of the one that has ended")
+		for i, tap := range []string{"u3", "u4"} {
+			connect(tap, i)
+			if filter.ports[tap].Ingress != nil {
+				t.Errorf("the next pod with the address has the policy of %s, which has ended", names[i])
+			}
 		}
 		close(stream.requests)
 		check(<-served)

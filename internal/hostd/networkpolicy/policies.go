@@ -164,10 +164,13 @@ func (p *Policies) Disconnect(iface string) error {
 	delete(p.ports, iface)
 	t := p.tenants[port.tenant]
 	t.session.tellOwner(port.podUID)
-	if name, _ := t.owners.of(port); name != "" && t.pods[name].UID == "" {
+	name, _ := t.owners.of(port)
+	if name != "" && t.pods[name].UID == "" {
 		t.forget(name)
-		t.session.tell(name)
+	} else {
+		name = ""
 	}
+	t.session.tellEnded(endedPort{port, name})
 	return p.update(port.tenant)
 }
 

@@ -504,7 +504,41 @@ func TestPodEndsDuringCommit(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.want("the next pod with the address", map[string]int{"p1": -1})
-		session.TakeEnded()
+		session.TakeEnded(NewStaging())
+	}
+}
+
+// So is one that no commit before has named. A pod that is named after the end of a port has another one.
+func TestNewPodEndsDuringCommit(t *testing.T) {
+	b := newBench(t)
+	session, err := b.policies.Begin("shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	staged := NewStaging()
+	if err := staged.Add(&hostdpb.ApplyRequest{Pod: podWith("a", "p1", 1, 1)}); err != nil {
+		t.Fatal(err)
+	}
+	b.policies.table = preparing{b.kernel, func() {
+		if err := b.policies.Disconnect("p1"); err != nil {
+			t.Error(err)
+		}
+	}}
+	for _, want := range []int{-1, 1} {
+		if _, err := b.policies.Commit(session, staged); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.policies.Connect("p1", b.record("p1")); err != nil {
+			t.Fatal(err)
+		}
+		b.want("the next pod with the address", map[string]int{"p1": want})
+		if ended := session.TakeEnded(staged); want < 0 && !slices.Equal(ended, []string{"a"}) {
+			t.Errorf("the client is told that %q have ended, want a", ended)
+		}
+		b.policies.table = b.kernel
+		if err := staged.Add(&hostdpb.ApplyRequest{Pod: podWith("a", "p1", 1, 1)}); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -24,10 +24,16 @@ type Session struct {
 	Superseded chan struct{} // closed when a newer session has begun
 
 	mu     sync.Mutex
-	ended  []string        // pods that the client has not been told of
+	ended  []endedPort     // that the client has not been told of
 	owners map[string]bool // UIDs of pods of whose NICs the client has not been told
 	ranges bool            // the client has not been told of the ranges
 	Wake   chan struct{}   // has a value when TakeEnded returns pods, or TakeOwnership something
+}
+
+// endedPort is a port that has ended, and the pod without UID that had it by the policies in force, "" if none.
+type endedPort struct {
+	podPort
+	pod string
 }
 
 // Begin makes a session the only one of its tenant.
@@ -60,14 +66,14 @@ func (p *Policies) End(s *Session) {
 	}
 }
 
-// tell tells the client, if there is one, that a pod has ended.
-func (s *Session) tell(pod string) {
+// tellEnded tells the client, if there is one, that the pod of a port has ended.
+func (s *Session) tellEnded(port endedPort) {
 	if s == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ended = append(s.ended, pod)
+	s.ended = append(s.ended, port)
 	s.wake()
 }
 
@@ -82,16 +88,37 @@ func (s *Session) wake() {
 func (s *Session) forgetEnded(pods map[string]podRules) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, name := range s.ended {
+	for _, name := range s.endedOf(pods) {
 		delete(pods, name)
 	}
 }
 
-// TakeEnded returns the pods that have ended since the last call.
-func (s *Session) TakeEnded() []string {
+// TakeEnded returns the pods that have ended since the last call, and drops those that are staged.
+func (s *Session) TakeEnded(staged *Staging) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ended := s.ended
+	ended := s.endedOf(staged.pods)
 	s.ended = nil
+	for _, name := range ended {
+		staged.remove(name)
+	}
+	return ended
+}
+
+// endedOf returns the pods of the ports that have ended. The client may have said only in pods which pod has a port.
+func (s *Session) endedOf(pods map[string]podRules) (ended []string) {
+	if len(s.ended) == 0 {
+		return nil
+	}
+	owners := ownersOf(pods)
+	for _, port := range s.ended {
+		name := port.pod
+		if name == "" {
+			name, _ = owners.of(port.podPort)
+		}
+		if name != "" && pods[name].UID == "" {
+			ended = append(ended, name)
+		}
+	}
 	return ended
 }

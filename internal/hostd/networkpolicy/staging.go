@@ -150,10 +150,3 @@ func parseDirection(m *hostdpb.PolicyDirection) (*isolation.Direction, error) {
 	}
 	return d, nil
 }
-
-// Forget drops pods that have ended since the last request that named them.
-func (s *Staging) Forget(ended []string) {
-	for _, name := range ended {
-		s.remove(name)
-	}
-}
