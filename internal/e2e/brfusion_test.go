@@ -290,12 +290,16 @@ func TestTenants(t *testing.T) {
 		red.Name, red.Bridge, red.NAT, red.Volumes = "red", "br-red", true, ""
 		red.Gateways = []netip.Prefix{netip.MustParsePrefix("10.203.0.1/16")}
 		red.Ranges = []ipam.Range{{Subnet: netip.MustParsePrefix("10.203.0.0/16"), Gateway: netip.MustParseAddr("10.203.0.1")}}
-		red.ClaimRanges = nil
+		red.ClaimRanges, red.Limits.NICs = nil, busyNICs
 		red.HostPorts = []quota.HostPort{"tcp/8124"}
 		f.Policy.Tenants[0].Gateways = []netip.Prefix{netip.MustParsePrefix("10.201.0.1/16")}
 		f.Policy.Tenants = append(f.Policy.Tenants, red)
+		for i := range f.Policy.Tenants {
+			f.Policy.Tenants[i].NetworkPolicy = quota.PolicyOptional
+		}
 	})
-	blue := n.boot(fleet.Options{Name: "blue", Slots: 2})
+	defer func() { n.t = t }()
+	blue := n.boot(fleet.Options{Name: "blue", Slots: 6, Pool: sharedPool})
 	red := n.boot(fleet.Options{Name: "red", Slots: 2, Tenant: "red"})
 	b, r := blue.pod("b1", nil)[0], red.pod("r1", nil)[0]
 	if !netip.MustParsePrefix("10.203.0.0/16").Contains(r) {
@@ -324,6 +328,11 @@ func TestTenants(t *testing.T) {
 	if left := red.run("ip -n x -brief link"); strings.Contains(left, "eth0") {
 		t.Errorf("the failed ADD has left %s", left)
 	}
+	n.check(errors.Join(red.Kill(), n.fleet.Lab.RemoveGuest("red")))
+	t.Run("Busy", func(t *testing.T) {
+		n.t = t
+		busyNeighbour(t, blue, "red")
+	})
 }
 
 // The status command, the health check and the metrics of the daemon.
