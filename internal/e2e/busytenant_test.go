@@ -50,7 +50,7 @@ type busyTenant struct {
 	begun    time.Time
 	vmms     []int // process IDs
 	guests   []hostdpb.HostDaemonClient
-	policies hostdpb.HostPolicy_ApplyClient
+	policies hostdpb.HostPolicyClient
 	rules    [][]*hostdpb.ApplyRequest // two versions of its policies, as large as they may be
 
 	requests, attaches, commits atomic.Int64
@@ -95,13 +95,12 @@ func (b *busyTenant) repeat(ctx context.Context, wg *sync.WaitGroup, work func()
 	wg.Go(func() {
 		defer once()
 		for ctx.Err() == nil {
-			begin := time.Now()
-			if err := work(); err != nil {
+			waits := time.AfterFunc(throttled, once)
+			err := work()
+			waits.Stop()
+			if err != nil && ctx.Err() == nil {
 				b.t.Error(err)
 				return
-			}
-			if time.Since(begin) > throttled {
-				once()
 			}
 		}
 	})
@@ -109,8 +108,14 @@ func (b *busyTenant) repeat(ctx context.Context, wg *sync.WaitGroup, work func()
 
 // commit has the client change all of the policies, again and again.
 func (b *busyTenant) commit(ctx context.Context, wg *sync.WaitGroup) {
+	stream, err := b.policies.Apply(ctx)
+	b.check(err)
 	b.repeat(ctx, wg, func() error {
-		return apply(b.policies, b.rules[b.commits.Add(1)%2]...)
+		err := apply(stream, b.rules[b.commits.Load()%2]...)
+		if err == nil {
+			b.commits.Add(1)
+		}
+		return err
 	})
 }
 
@@ -216,8 +221,7 @@ func newBusyTenant(n *nodes, tenant string) *busyTenant {
 	n.check(hostcredentials.EnrollPolicy(n.fleet.Lab.Dir, n.fleet.Policy, tenant, dir))
 	config, err := identity.ClientConfig(dir)
 	n.check(err)
-	b.policies, err = hostdpb.NewHostPolicyClient(n.connect(config)).Apply(n.t.Context())
-	n.check(err)
+	b.policies = hostdpb.NewHostPolicyClient(n.connect(config))
 	return b
 }
 
