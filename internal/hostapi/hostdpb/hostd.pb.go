@@ -2941,7 +2941,7 @@ func (x *CollectVolumesRequest) GetList() bool {
 
 type CollectVolumesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Left          []*Volume              `protobuf:"bytes,1,rep,name=left,proto3" json:"left,omitempty"` // pod and name, if the request asks for a list
+	Left          []*Volume              `protobuf:"bytes,1,rep,name=left,proto3" json:"left,omitempty"` // if the request asks for a list
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

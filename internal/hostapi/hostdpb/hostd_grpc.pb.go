@@ -142,7 +142,7 @@ type HostDaemonClient interface {
 	// returns when the guest has given it up, and succeeds if there is none.
 	DetachVolume(ctx context.Context, in *DetachVolumeRequest, opts ...grpc.CallOption) (*DetachVolumeResponse, error)
 	// CollectVolumes detaches the guest's ephemeral volumes, except those that the request names:
-	// what a system of the guest has left that was reset. Or it lists them, for DetachVolume.
+	// what nobody in the guest uses any more. Or it lists them, for DetachVolume.
 	CollectVolumes(ctx context.Context, in *CollectVolumesRequest, opts ...grpc.CallOption) (*CollectVolumesResponse, error)
 	// AttachSharedMemory gives the guest memory that the guests of a pod share, as the
 	// memory of a PCI device. The first request creates it, filled with zeros; it is freed
@@ -425,7 +425,7 @@ type HostDaemonServer interface {
 	// returns when the guest has given it up, and succeeds if there is none.
 	DetachVolume(context.Context, *DetachVolumeRequest) (*DetachVolumeResponse, error)
 	// CollectVolumes detaches the guest's ephemeral volumes, except those that the request names:
-	// what a system of the guest has left that was reset. Or it lists them, for DetachVolume.
+	// what nobody in the guest uses any more. Or it lists them, for DetachVolume.
 	CollectVolumes(context.Context, *CollectVolumesRequest) (*CollectVolumesResponse, error)
 	// AttachSharedMemory gives the guest memory that the guests of a pod share, as the
 	// memory of a PCI device. The first request creates it, filled with zeros; it is freed

@@ -40,15 +40,15 @@ func (h *Handler) DetachSharedMemory(ctx context.Context, r *hostdpb.DetachShare
 
 // CollectVolumes implements hostdpb.HostDaemonServer.
 func (h *Handler) CollectVolumes(ctx context.Context, r *hostdpb.CollectVolumesRequest) (*hostdpb.CollectVolumesResponse, error) {
-	all, err := onGuest(ctx, h, func(g *guestrun.Guest) ([]share.ID, error) { return g.EphemeralVolumes(ctx) })
+	all, err := onGuest(ctx, h, func(g *guestrun.Guest) ([]shares.Shared, error) { return g.EphemeralVolumes(ctx) })
 	answer := &hostdpb.CollectVolumesResponse{}
-	for _, id := range all {
+	for _, s := range all {
 		switch {
-		case slices.ContainsFunc(r.GetKeep(), func(v *hostdpb.Volume) bool { return v.GetPod() == id.Pod && v.GetName() == id.Name }):
+		case slices.ContainsFunc(r.GetKeep(), func(v *hostdpb.Volume) bool { return v.GetPod() == s.ID.Pod && v.GetName() == s.ID.Name }):
 		case r.GetList():
-			answer.Left = append(answer.Left, &hostdpb.Volume{Pod: id.Pod, Name: id.Name})
+			answer.Left = append(answer.Left, wireVolume(s))
 		default:
-			err = errors.Join(err, h.detachShare(ctx, id))
+			err = errors.Join(err, h.detachShare(ctx, s.ID))
 		}
 	}
 	return answer, err

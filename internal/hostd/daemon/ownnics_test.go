@@ -38,10 +38,10 @@ func (m *machine) configure(keys string) string {
 	return fmt.Sprintf("  - {name: %s, tenant: default, index: %d, qmp: %s, pool: 0, %s}\n", m.record.Name, m.record.Index, m.record.QMP, keys)
 }
 
-func (l *lab) bootWithOwnNIC(index int) *machine {
+func (l *lab) bootWithOwnNIC(index int, more ...string) *machine {
 	l.t.Helper()
-	return l.boot(index, 2, "-netdev", fmt.Sprintf("tap,id=n0,ifname=own%d,script=no,downscript=no", index),
-		"-device", fmt.Sprintf("virtio-net-pci,netdev=n0,mac=52:54:00:00:00:0%d", index))
+	return l.boot(index, 2, append(more, "-netdev", fmt.Sprintf("tap,id=n0,ifname=own%d,script=no,downscript=no", index),
+		"-device", fmt.Sprintf("virtio-net-pci,netdev=n0,mac=52:54:00:00:00:0%d", index))...)
 }
 
 func (l *lab) configuration(guests ...string) {

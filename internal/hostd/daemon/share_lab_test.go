@@ -631,3 +631,50 @@ func TestEphemeralVolumes(t *testing.T) {
 	one.willing(func() error { return one.dropVolume("web", "data") })
 	l.eventually("a volume that is detached has ended", func() bool { return left() == "" })
 }
+
+// The ephemeral volumes of a guest end with its boot, also if it was reset while there was no daemon and has no NIC of a pod. Those that last
+// stay, and what another guest has. A late request of the boot before gives nothing.
+func TestVolumesEndWithTheBoot(t *testing.T) {
+	l := newLab(t)
+	l.makeVolumes()
+	more := append(sharePorts(2), mapped...)
+	one, two := l.bootWithOwnNIC(1, more...), l.bootWithOwnNIC(2, more...)
+	l.serve(time.Minute)
+	attach := func(m *machine, boot, name string) error {
+		_, err := m.client().AttachVolume(m.ofBoot(boot), &hostdpb.AttachVolumeRequest{Pod: "web", Name: name, Key: testKey, Ephemeral: true})
+		return err
+	}
+	hello := func(boot string) error {
+		_, err := one.client().Status(one.ofBoot(boot), &hostdpb.StatusRequest{})
+		return err
+	}
+	l.eventually("the guest is served", func() bool { return attach(one, boots[0], "data") == nil })
+	l.check(attach(two, boots[2], "data"))
+	one.mustVolume("web", "lasting")
+	list, err := one.client().CollectVolumes(t.Context(), &hostdpb.CollectVolumesRequest{List: true})
+	if l.check(err); len(list.GetLeft()) != 1 || list.GetLeft()[0].GetTag() != "vp1" {
+		t.Errorf("the list is %v, want the volume with its tag", list)
+	}
+	l.end(l.daemon, syscall.SIGKILL)
+	one.reset()
+	l.serve(time.Minute)
+	l.eventually("the same boot is served", func() bool { return hello(boots[0]) == nil })
+	one.wantShared("volume.data.web on vp1", "volume.lasting.web on vp2")
+
+	l.makeOld(one)
+	l.check(hello(boots[1]))
+	wantStatusCode(t, "of the boot before", attach(one, boots[0], "late"), codes.Aborted)
+	one.willing(func() error {
+		l.eventually("the ephemeral volume is gone", func() bool { return slices.Equal(one.shared(), []string{"volume.lasting.web on vp2"}) })
+		return nil
+	})
+	two.wantShared("volume.data.web on vp1")
+	l.wantVolumes("default", "web/.key", "web/data", "web/lasting")
+	l.check(attach(one, boots[1], "data"))
+	l.end(l.daemon, syscall.SIGKILL)
+	l.serve(time.Minute)
+	l.eventually("the boot is known to the next daemon", func() bool { return hello(boots[1]) == nil })
+	if got := one.shared(); len(got) != 2 {
+		t.Errorf("after another start of the daemon the guest has %q", got)
+	}
+}

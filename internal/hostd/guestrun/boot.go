@@ -97,7 +97,7 @@ func (g *Guest) forgetBoot() {
 	g.boot, g.bootless = record.Boot{}, true
 }
 
-// reset ends the attachments of a guest that was reset.
+// reset ends the attachments of a guest that was reset, and its ephemeral volumes.
 func (g *Guest) reset(ctx context.Context) {
 	g.awake.Store(false)
 	g.nics.trunk.removeAll()
@@ -105,5 +105,6 @@ func (g *Guest) reset(ctx context.Context) {
 		g.log.Warn("restore offloads of segments", "error", err)
 	}
 	g.shares.feed(ctx, hotplug.GuestReset{})
+	g.shares.endEphemeral(ctx)
 	g.nics.feed(ctx, hotplug.GuestReset{})
 }

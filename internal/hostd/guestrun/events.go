@@ -57,7 +57,7 @@ func (g *Guest) observe(ctx context.Context) error {
 		return err
 	}
 	g.shares.feed(ctx, shared)
-	if g.nics.count() == 0 { // as in a VMM that has just started
+	if volumes, err := g.shares.devices.Ephemeral(); err == nil && g.nics.count()+len(volumes) == 0 { // as in a VMM that has just started
 		g.forgetBoot()
 	}
 	return nil

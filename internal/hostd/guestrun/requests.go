@@ -93,14 +93,14 @@ func (g *Guest) RequestStatus(ctx context.Context) (status.Guest, error) {
 	return request(ctx, g, func(_ context.Context, answer func(status.Guest, error)) { answer(g.status(false), nil) })
 }
 
-// AttachShare gives the guest a volume or shared memory.
+// AttachShare gives the guest a volume or shared memory. An ephemeral volume ends with the guest's boot.
 func (g *Guest) AttachShare(ctx context.Context, q shares.Request) (shares.Shared, error) {
-	return request(ctx, g, func(ctx context.Context, answer func(shares.Shared, error)) { g.shares.attach(ctx, q, answer) })
+	return serve(ctx, g, q.Ephemeral, func(ctx context.Context, answer func(shares.Shared, error)) { g.shares.attach(ctx, q, answer) })
 }
 
-// EphemeralVolumes returns those that the guest has.
-func (g *Guest) EphemeralVolumes(ctx context.Context) ([]share.ID, error) {
-	return request(ctx, g, func(_ context.Context, answer func([]share.ID, error)) { answer(g.shares.devices.Ephemeral()) })
+// EphemeralVolumes returns those that the guest has, and how it reaches them.
+func (g *Guest) EphemeralVolumes(ctx context.Context) ([]shares.Shared, error) {
+	return request(ctx, g, func(_ context.Context, answer func([]shares.Shared, error)) { answer(g.shares.ephemeral()) })
 }
 
 // DetachShare takes a volume or shared memory away.

@@ -3,6 +3,7 @@ package guestrun
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"unnest.io/unnest/internal/hostd/attachment"
 	"unnest.io/unnest/internal/hostd/hotplug"
@@ -90,6 +91,31 @@ func (s *shareSlots) releaseUnused(id share.ID, err error) {
 	}
 	if err := s.devices.Release(id); err != nil {
 		s.log.Warn("release share", "shared", id, "error", err)
+	}
+}
+
+// ephemeral returns the ephemeral volumes that the guest has, or waits for.
+func (s *shareSlots) ephemeral() (all []shares.Shared, err error) {
+	ids, err := s.devices.Ephemeral()
+	for _, id := range ids {
+		i := slices.IndexFunc(s.state.Slots(), func(p hotplug.Slot) bool { return p.Key == shares.Key(id) })
+		all = append(all, s.devices.Describe(id, i+1)) // without a port it is in the export
+	}
+	return all, err
+}
+
+// endEphemeral takes the ephemeral volumes away from a guest that was reset: the pods that had them are gone. Other volumes stay.
+func (s *shareSlots) endEphemeral(ctx context.Context) {
+	all, err := s.devices.Ephemeral()
+	if err != nil {
+		s.log.Warn("ephemeral volumes of a guest that was reset stay", "error", err)
+	}
+	for _, id := range all {
+		s.detach(ctx, id, func(_ struct{}, err error) {
+			if err != nil {
+				s.log.Warn("detach the ephemeral volume of a guest that was reset", "shared", id, "error", err)
+			}
+		})
 	}
 }
 

@@ -99,7 +99,8 @@ type Rescan struct{}
 
 // GuestReset says that the guest was reset and has the same devices. Its containers
 // are gone. So the attachments of NICs end: the NICs become warm, also beyond the
-// pool's target, and endpoints are unplugged. Volumes and shared memory stay. A VMM
+// pool's target, and endpoints are unplugged. Volumes and shared memory stay: a Detach
+// follows for each that ends with the guest's boot. A VMM
 // that resets a guest when it powers it on does no harm: there is no attachment then.
 type GuestReset struct{}
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -22,6 +23,29 @@ type ports struct {
 	waiting map[RequestID]bool
 	last    RequestID
 }
+
+// newPorts returns two empty ports.
+func newPorts(t *testing.T, seed, stream uint64) *ports {
+	t.Helper()
+	p := &ports{
+		t: t, rng: rand.New(rand.NewPCG(seed, stream)), devices: map[int]attachment.Key{},
+		asked: map[attachment.Key]bool{}, waiting: map[RequestID]bool{},
+	}
+	var err error
+	p.state, err = New(Config{Shares: true, Slots: 2, UnplugTimeout: time.Second, UnplugTries: 2, Cooldown: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.observe()
+	return p
+}
+
+func volumeKey(i int) attachment.Key {
+	return attachment.Key{Kind: attachment.Volume, Owner: "web", Name: fmt.Sprint("v", i)}
+}
+
+// endsWithBoot tells half of the volumes from those that last.
+func endsWithBoot(k attachment.Key) bool { return k == volumeKey(0) || k == volumeKey(1) }
 
 func (p *ports) feed(e Event) {
 	p.t.Helper()
@@ -96,7 +120,7 @@ func (p *ports) giveUp(port int) {
 }
 
 func (p *ports) move() {
-	key := attachment.Key{Kind: attachment.Volume, Owner: "web", Name: fmt.Sprint("v", p.rng.IntN(4))}
+	key := volumeKey(p.rng.IntN(4))
 	p.last++
 	switch n := p.rng.IntN(10); {
 	case n < 3:
@@ -138,23 +162,14 @@ func (p *ports) observe() {
 func TestSharesAtRandom(t *testing.T) {
 	seedtest.Each(t, 300, func(t *testing.T, seed uint64) int {
 		const moves = 200
-		p := &ports{
-			t: t, rng: rand.New(rand.NewPCG(seed, 3)), devices: map[int]attachment.Key{},
-			asked: map[attachment.Key]bool{}, waiting: map[RequestID]bool{},
-		}
-		var err error
-		p.state, err = New(Config{Shares: true, Slots: 2, UnplugTimeout: time.Second, UnplugTries: 2, Cooldown: time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
-		p.observe()
+		p := newPorts(t, seed, 3)
 		for range moves {
 			p.move()
 		}
 		for i := range 4 {
 			p.last++
 			p.waiting[p.last] = true
-			p.feed(Detach{Request: p.last, Key: attachment.Key{Kind: attachment.Volume, Owner: "web", Name: fmt.Sprint("v", i)}})
+			p.feed(Detach{Request: p.last, Key: volumeKey(i)})
 		}
 		for len(p.devices)+len(p.timers) > 0 {
 			for port := range p.devices {
@@ -168,5 +183,55 @@ func TestSharesAtRandom(t *testing.T) {
 			t.Fatalf("requests %v wait, slots are %s", p.waiting, describe(p.state))
 		}
 		return moves
+	})
+}
+
+// After a reset the caller detaches what ends with the boot. Whatever was under way, none of it is left in a port once the guest has given
+// up what it was asked for, and what lasts stays where it is, or comes.
+func TestSharesEndWithTheBoot(t *testing.T) {
+	seedtest.Each(t, 300, func(t *testing.T, seed uint64) int {
+		const moves = 50
+		p := newPorts(t, seed, 4)
+		for range moves {
+			p.move()
+		}
+		lasting := func() (all []int) {
+			for port, key := range p.devices {
+				if s := p.state.Slots()[port-1]; !endsWithBoot(key) && s.Status == Plugged {
+					all = append(all, port)
+				}
+			}
+			slices.Sort(all)
+			return all
+		}
+		stay := lasting()
+		p.feed(GuestReset{})
+		for i := range 4 {
+			if key := volumeKey(i); endsWithBoot(key) {
+				p.last++
+				p.waiting[p.last] = true
+				p.feed(Detach{Request: p.last, Key: key})
+			}
+		}
+		for len(p.asked)+len(p.timers) > 0 {
+			for port, key := range p.devices {
+				if p.asked[key] {
+					p.giveUp(port)
+				}
+			}
+			if len(p.timers) > 0 {
+				p.expire()
+			}
+		}
+		for port, key := range p.devices {
+			if endsWithBoot(key) {
+				t.Fatalf("%s is in port %d, slots are %s", key, port, describe(p.state))
+			}
+		}
+		if after := lasting(); !slices.ContainsFunc(stay, func(port int) bool { return !slices.Contains(after, port) }) {
+			return moves
+		}
+		t.Fatalf("of the volumes that last in ports %v, %v are left; slots are %s", stay, lasting(), describe(p.state))
+		return 0
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 
 	"unnest.io/unnest/internal/hostd/attachment"
 	"unnest.io/unnest/internal/hostd/hotplug"
@@ -152,13 +153,19 @@ func (g *Guest) release(id share.ID) error {
 	return errors.Join(g.registry.release(g.tenant().Name, g.name, id), g.registry.endUnused(g.tenant(), g.name))
 }
 
-// Ephemeral returns the ephemeral volumes that the guest has.
+// Ephemeral returns the ephemeral volumes that the guest has, or waits for.
 func (g *Guest) Ephemeral() ([]share.ID, error) {
 	dir, err := g.tenant().VolumesIn()
 	if err != nil {
 		return nil, nil
 	}
-	return share.Ephemeral(dir, g.name)
+	all, err := share.Ephemeral(dir, g.name)
+	for _, q := range g.asked {
+		if q.Ephemeral && !slices.Contains(all, q.ID) {
+			all = append(all, q.ID)
+		}
+	}
+	return all, err
 }
 
 // Perform performs an action of the state of the guest's ports. It returns the event
