@@ -30,6 +30,7 @@ func TestKubernetesSplitVolumes(t *testing.T) {
 		{"another namespace has none of it", k.volumeThief},
 		{"a claim that one node mounts", k.volumeClaims},
 		{"nothing is left", k.volumeGone},
+		{"the kubelet loses a pod", k.volumeLost},
 		{"the chart's DaemonSet", k.volumeDaemonSet},
 		{"down", k.down},
 	} {
@@ -207,6 +208,33 @@ func (k *kubernetes) volumeClaims() {
 		k.t.Errorf("a claim that one node mounts: %v: %s", err, out)
 	}
 	k.ctl("delete", "pvc/one-node", "--wait=false")
+}
+
+// volumeLost has a kubelet forget a pod, whose volume it never unpublishes: it is detached when no container has it any more.
+func (k *kubernetes) volumeLost() {
+	c, err := cluster.View()
+	k.check(err)
+	k.apply(volumePod("shared"))
+	k.ctl("wait", "--for=condition=Ready", "pod/shared", "pod/shared-f1", podLimit)
+	node, dir := k.ctl("get", "pod", "shared", "--output=jsonpath={.spec.nodeName}"), "/var/lib/kubelet/pods/"+k.ctl("get", "pod", "shared", "--output=jsonpath={.metadata.uid}")
+	on := func(script string) string {
+		k.t.Helper()
+		out, err := c.OnNode(k.t.Context(), node, "sh", "-c", script)
+		k.check(err)
+		return string(out)
+	}
+	on("kill -STOP $(busybox pidof kubelet)")
+	on("for m in $(grep -o '" + dir + "[^ ]*' /proc/self/mountinfo); do umount $m; done; rm -rf " + dir + "; cp /proc/uptime /run/lost")
+	k.eventually("the driver has looked twice", func() bool { // at intervals of 30 s
+		return strings.TrimSpace(on("busybox awk 'NR == 1 { t = $1 } NR == 2 { print ($1 - t > 70) }' /run/lost /proc/uptime")) == "1"
+	})
+	if got := k.guestStatus(node).Shared; len(got) != 1 {
+		k.t.Errorf("while a container has the volume, %s has %+v", node, got)
+	}
+	on("for p in $(grep -l 'virtiofs vp' /proc/[0-9]*/mountinfo); do p=${p#/proc/}; p=${p%/mountinfo}; [ $p = self ] || kill -9 $p; done; :")
+	k.eventually("the volume is detached", func() bool { return len(k.guestStatus(node).Shared) == 0 })
+	on("kill -CONT $(busybox pidof kubelet)")
+	k.volumeGone()
 }
 
 // volumeDaemonSet has the chart's driver in place of those of the nodes. Volumes stay when its pods are replaced.

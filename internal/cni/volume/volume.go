@@ -163,3 +163,55 @@ func Mounted(dir string) (bool, error) {
 	}
 	return false, nil
 }
+
+// Used reports whether a process of the guest has a volume mounted, in whichever mount namespace. A volume of a daemon that does not
+// say where it is counts as used. This process must see those of the guest.
+func Used(v *hostdpb.Volume) (bool, error) {
+	if os.Getpid() == 1 {
+		return false, errors.New("the processes of the node are not visible: run this program with hostPID: true")
+	}
+	return mountedAnywhere(func(mount string) bool { return isOf(v, mount) })
+}
+
+// isOf reports whether a line of mountinfo is a mount of a volume, or of a directory in it.
+func isOf(v *hostdpb.Volume, mount string) bool {
+	within, source, _ := strings.Cut(mount, " - ")
+	kind, source, _ := strings.Cut(source, " ")
+	tag, _, _ := strings.Cut(source, " ")
+	fields := strings.Fields(within)
+	switch {
+	case v.GetTag() == "":
+		return true
+	case tag != v.GetTag() || len(fields) < 4:
+		return false
+	case v.GetTransport() == hostdpb.VolumeTransport_VOLUME_TRANSPORT_9P:
+		return kind == "9p" && strings.HasPrefix(fields[3]+"/", "/"+v.GetPath()+"/")
+	}
+	return kind == "virtiofs"
+}
+
+// mountedAnywhere reports whether a mount matches, by its line of mountinfo, in a mount namespace that a process has.
+func mountedAnywhere(matches func(mount string) bool) (bool, error) {
+	processes, err := filepath.Glob("/proc/[0-9]*")
+	seen := map[string]bool{}
+	for _, process := range processes {
+		namespace, err := os.Readlink(process + "/ns/mnt")
+		if err == nil && seen[namespace] {
+			continue
+		}
+		mounts, err := os.ReadFile(process + "/mountinfo")
+		switch {
+		case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL): // it has ended
+			continue
+		case err != nil:
+			return false, err
+		}
+		seen[namespace] = true
+		for line := range strings.Lines(string(mounts)) {
+			if matches(line) {
+				return true, nil
+			}
+		}
+	}
+	return false, err
+}

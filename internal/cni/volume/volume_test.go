@@ -1,10 +1,12 @@
 package volume
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -79,5 +81,76 @@ func TestUnmountNothing(t *testing.T) {
 	}
 	if there, err := Mounted(dir); there || err != nil {
 		t.Errorf("%s is mounted: %t, %v", dir, there, err)
+	}
+}
+
+// Lines of mountinfo that are mounts of a volume, and others.
+func TestIsOf(t *testing.T) {
+	device := &hostdpb.Volume{Transport: hostdpb.VolumeTransport_VOLUME_TRANSPORT_VIRTIOFS, Tag: "vp1"}
+	export := &hostdpb.Volume{Transport: hostdpb.VolumeTransport_VOLUME_TRANSPORT_9P, Tag: "volumes", Path: "volume.data.web"}
+	for line, want := range map[string]*hostdpb.Volume{
+		"98 26 0:41 / /var/lib/kubelet/pods/u/volumes/x/mount rw,nosuid,nodev shared:5 - virtiofs vp1 rw\n": device,
+		"98 26 0:41 /sub /data ro,nosuid,nodev - virtiofs vp1 rw\n":                                         device,
+		"98 26 0:41 / /data rw - virtiofs vp11 rw\n":                                                        nil,
+		"98 26 0:41 / /data rw - tmpfs vp1 rw\n":                                                            nil,
+		"98 26 0:41 / /vp1\\040-\\040virtiofs rw - tmpfs tmpfs rw\n":                                        nil,
+		"99 26 0:42 / /run/unnest/volumes rw,nosuid,nodev - 9p volumes rw,trans=virtio\n":                   nil,
+		"99 26 0:42 /volume.data.web /data rw,nosuid,nodev - 9p volumes rw,trans=virtio\n":                  export,
+		"99 26 0:42 /volume.data.web/sub/dir /data rw,nosuid,nodev master:7 - 9p volumes rw,trans=virtio\n": export,
+		"99 26 0:42 /volume.data.web2 /data rw,nosuid,nodev - 9p volumes rw,trans=virtio\n":                 nil,
+		"99 26 0:43 /volume.data.web /data rw,nosuid,nodev - 9p others rw,trans=virtio\n":                   nil,
+		"": nil,
+	} {
+		for _, v := range []*hostdpb.Volume{device, export} {
+			if got := isOf(v, line); got != (v == want) {
+				t.Errorf("%q is a mount of %v: %t", line, v, got)
+			}
+		}
+	}
+	if !isOf(&hostdpb.Volume{Pod: "web", Name: "data"}, "98 26 0:41 / /data rw - tmpfs tmpfs rw\n") {
+		t.Error("a volume of which the daemon does not say where it is counts as unused")
+	}
+}
+
+// A mount in another mount namespace counts, as long as a process has that namespace.
+func TestMountedAnywhere(t *testing.T) {
+	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
+		t.Skip("needs root: set UNNEST_PRIVILEGED=1")
+	}
+	dir := t.TempDir()
+	mounted := func() bool {
+		t.Helper()
+		is, err := mountedAnywhere(func(line string) bool { return strings.Contains(line, " "+dir+" ") })
+		if err != nil {
+			t.Error(err)
+		}
+		return is
+	}
+	if mounted() {
+		t.Error("mounted before")
+	}
+	container := exec.Command("unshare", "--mount", "--propagation=private", "sh", "-c", "mount -t tmpfs tmpfs \"$1\" && echo mounted && cat", "sh", dir)
+	in, err := container.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := container.StdoutPipe()
+	if err == nil {
+		err = container.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || !mounted() {
+		t.Errorf("while a container has it: %q, %v", line, err)
+	}
+	if there, err := Mounted(dir); there || err != nil {
+		t.Errorf("here: %t, %v", there, err)
+	}
+	if err := errors.Join(in.Close(), container.Wait()); err != nil {
+		t.Error(err)
+	}
+	if mounted() {
+		t.Error("mounted after the container's end")
 	}
 }

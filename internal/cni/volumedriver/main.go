@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"sync"
 	"syscall"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -58,30 +57,19 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 }
 
 // run serves the kubelet at a socket, which the other one registers, until ctx ends. Nothing is published before it
-// has recovered. Meanwhile it has stale volumes detached.
+// has reclaimed. Then it goes on to reclaim.
 func (d *driver) run(ctx context.Context, socket, registry string) error {
-	err := d.again(ctx, "find what is published", func() error { return d.recover(ctx) })
+	defer d.detaching.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	err := d.again(ctx, "find what is published", func() error { return d.reclaim(ctx) })
 	if ctx.Err() != nil {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("the host daemon knows no ephemeral volumes: update it: %w", err)
 	}
-	var detaching sync.WaitGroup
-	defer detaching.Wait()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	for p := range d.stale.Range {
-		v := p.(published)
-		detaching.Go(func() {
-			err := d.again(ctx, "detach the stale volume "+v.Pod+"/"+v.Name, func() error { return d.detach(ctx, v) })
-			if err == nil {
-				d.stale.Delete(v)
-			} else if ctx.Err() == nil {
-				d.log.Error("the host daemon knows no ephemeral volumes any more: update it, and restart this driver", "error", err)
-			}
-		})
-	}
+	d.detaching.Go(func() { d.keepReclaiming(ctx) })
 	failed := make(chan error, 3)
 	server := grpc.NewServer()
 	csi.RegisterIdentityServer(server, d)

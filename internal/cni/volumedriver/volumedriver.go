@@ -60,18 +60,21 @@ type driver struct {
 	records records
 	dial    func() (daemon, error)
 	mount   func(ctx context.Context, v *hostdpb.Volume, dir string) error
+	used    func(v *hostdpb.Volume) (bool, error) // by a process of the guest
 
-	retry time.Duration // after a request that has failed
+	retry, interval time.Duration // after a request that has failed, and between two looks for volumes that nobody uses
 
 	mu   sync.Mutex
 	busy map[string]bool // IDs of the volumes of calls under way
 
-	stale sync.Map // of published: volumes, without a target, that an earlier system of the guest has left
+	stale     sync.Map       // of published: volumes, without a target, that nobody uses
+	detaching sync.WaitGroup // of those
 }
 
 func newDriver(node string, server netip.AddrPort, credentials, state string, log *slog.Logger) *driver {
 	return &driver{
-		node: node, log: log, records: records(state), mount: volume.Mount, retry: 5 * time.Second, busy: map[string]bool{},
+		node: node, log: log, records: records(state), mount: volume.Mount, used: volume.Used, busy: map[string]bool{},
+		retry: 5 * time.Second, interval: 30 * time.Second,
 		dial: func() (daemon, error) { return hostclient.Dial(server, credentials) },
 	}
 }
@@ -154,7 +157,7 @@ func (d *driver) publish(ctx context.Context, id string, p published, key, group
 	case err != nil && !errors.Is(err, os.ErrNotExist):
 		return err
 	case stale:
-		return status.Errorf(codes.Unavailable, "volume %s/%s is still attached since before the restart of this node: it is detached first", p.Pod, p.Name)
+		return status.Errorf(codes.Unavailable, "volume %s/%s is still attached, and nobody has used it: it is detached first", p.Pod, p.Name)
 	}
 	mounted, err := volume.Mounted(p.Target)
 	if err != nil {
@@ -277,9 +280,15 @@ func (d *driver) exclusively(what, id string, f func() error) error {
 	return status.Error(codes.Internal, err.Error())
 }
 
-// recover forgets what is published no more, such as after a restart of the guest, and notes what of it the
-// daemon has attached still. A daemon that cannot list that detaches it.
-func (d *driver) recover(ctx context.Context) error {
+// reclaim forgets what is published no more, and begins to detach what the guest has and nobody uses: of an earlier system of the guest,
+// or of pods that the kubelet has forgotten. ctx bounds that. While a call is under way it does nothing: that may be about to mount one.
+// A daemon that cannot list volumes detaches them.
+func (d *driver) reclaim(ctx context.Context) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.busy) > 0 {
+		return nil
+	}
 	all, err := d.records.all()
 	if err != nil {
 		return err
@@ -297,12 +306,52 @@ func (d *driver) recover(ctx context.Context) error {
 		}
 	}
 	return d.ask(func(c daemon) error {
-		answer, err := c.CollectVolumes(ctx, r)
+		limited, cancel := context.WithTimeout(ctx, listLimit) // calls wait
+		defer cancel()
+		answer, err := c.CollectVolumes(limited, r)
 		for _, v := range answer.GetLeft() {
-			d.stale.Store(published{Pod: v.GetPod(), Name: v.GetName()}, nil)
+			switch used, err := d.used(v); {
+			case err != nil:
+				d.log.Warn("leave a volume attached that nobody may use", "pod", v.GetPod(), "volume", v.GetName(), "error", err)
+			case !used:
+				d.detachStale(ctx, published{Pod: v.GetPod(), Name: v.GetName()})
+			}
 		}
 		return err
 	})
+}
+
+// listLimit bounds how long the daemon may take to list the guest's volumes.
+const listLimit = 10 * time.Second
+
+// detachStale has a volume detached that nobody uses, unless that is under way.
+func (d *driver) detachStale(ctx context.Context, v published) {
+	if _, known := d.stale.LoadOrStore(v, nil); known {
+		return
+	}
+	d.detaching.Go(func() {
+		switch err := d.again(ctx, "detach the volume "+v.Pod+"/"+v.Name+", which nobody uses", func() error { return d.detach(ctx, v) }); {
+		case err == nil:
+			d.stale.Delete(v)
+			d.log.Info("detached a volume that nobody uses", "pod", v.Pod, "volume", v.Name)
+		case ctx.Err() == nil:
+			d.log.Error("the host daemon knows no ephemeral volumes any more: update it, and restart this driver", "error", err)
+		}
+	})
+}
+
+// keepReclaiming reclaims at each interval until ctx ends.
+func (d *driver) keepReclaiming(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(d.interval):
+		}
+		if err := d.reclaim(ctx); err != nil && ctx.Err() == nil {
+			d.log.Warn("find volumes that nobody uses; trying again", "error", err)
+		}
+	}
 }
 
 func (d *driver) detach(ctx context.Context, p published) error {

@@ -106,6 +106,18 @@ type node struct {
 	dir    string
 	mounts int
 	fail   error // of the next mounts
+
+	mu   sync.Mutex
+	uses map[string]error // POD/NAME of volumes that containers have mounted elsewhere; an error: nobody can tell
+}
+
+func (n *node) use(v string, used bool, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.uses, v)
+	if used || err != nil {
+		n.uses[v] = err
+	}
 }
 
 func newNode(t *testing.T) *node {
@@ -113,7 +125,7 @@ func newNode(t *testing.T) *node {
 	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
 		t.Skip("needs root: set UNNEST_PRIVILEGED=1")
 	}
-	n := &node{t: t, host: &fake{attached: map[string]bool{}}, dir: t.TempDir()}
+	n := &node{t: t, host: &fake{attached: map[string]bool{}}, dir: t.TempDir(), uses: map[string]error{}}
 	for _, dir := range []string{"/plugins", "/plugins_registry"} {
 		if err := os.MkdirAll(n.dir+dir, 0o755); err != nil {
 			t.Fatal(err)
@@ -126,7 +138,13 @@ func newNode(t *testing.T) *node {
 // restart replaces the driver by another one, as after a kill.
 func (n *node) restart() {
 	d := newDriver("node1", netip.AddrPort{}, "", n.dir+"/published", slog.New(slog.NewTextHandler(n.t.Output(), nil)))
-	d.retry = time.Millisecond
+	d.retry, d.interval = time.Millisecond, time.Millisecond
+	d.used = func(v *hostdpb.Volume) (bool, error) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		err, used := n.uses[v.GetPod()+"/"+v.GetName()]
+		return used, err
+	}
 	d.dial = func() (daemon, error) { return n.host, n.host.called("dial") }
 	d.mount = func(_ context.Context, _ *hostdpb.Volume, dir string) error {
 		err := os.MkdirAll(dir, 0o755)
@@ -190,7 +208,7 @@ func TestPublish(t *testing.T) {
 			t.Fatal(err)
 		}
 		n.restart()
-		if err := n.recover(t.Context()); err != nil {
+		if err := n.reclaim(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}
@@ -364,6 +382,100 @@ func TestRecover(t *testing.T) {
 		t.Error(err)
 	}
 	n.wantNothing(kept)
+}
+
+// While the driver runs, a volume that the kubelet never unpublishes is detached when its mount is gone and no container has it any more.
+// The kubelet may publish it again, and its late call takes nothing.
+func TestReclaim(t *testing.T) {
+	n := newNode(t)
+	lost, kept := n.request("shop", "u1", nil), n.request("shop", "u2", nil)
+	socket, _ := n.serve()
+	client := csi.NewNodeClient(n.connect(socket))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	publish := func(r *csi.NodePublishVolumeRequest) {
+		t.Helper()
+		_, err := client.NodePublishVolume(ctx, r)
+		for ; status.Code(err) == codes.Unavailable; _, err = client.NodePublishVolume(ctx, r) { // it is being detached
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	lists := make(chan struct{})
+	n.host.mu.Lock()
+	n.host.fail = func(call string) error {
+		if call == "collect" {
+			select {
+			case lists <- struct{}{}:
+			default:
+			}
+		}
+		return nil
+	}
+	n.host.mu.Unlock()
+	wantAttached := func(what string, want bool) {
+		t.Helper()
+		for range 3 { // one may have begun before
+			select {
+			case <-lists:
+			case <-ctx.Done():
+				t.Fatal("the driver does not look for volumes that nobody uses")
+			}
+		}
+		has := func() bool { return strings.Contains(n.host.has(), "shop.u1/data") }
+		for !want && has() && ctx.Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
+		if has() != want || !strings.Contains(n.host.has(), "shop.u2/data") {
+			t.Errorf("%s: attached %q", what, n.host.has())
+		}
+	}
+	publish(lost)
+	publish(kept)
+	wantAttached("both are mounted", true)
+	n.use("shop.u1/data", true, nil)
+	if err := volume.Unmount(lost.GetTargetPath()); err != nil {
+		t.Fatal(err)
+	}
+	wantAttached("a container has it", true)
+	n.use("shop.u1/data", false, errors.New("not visible"))
+	wantAttached("nobody can tell", true)
+	n.use("shop.u1/data", false, nil)
+	wantAttached("nobody has it", false)
+	publish(lost)
+	wantAttached("it is published again", true)
+	for _, r := range []*csi.NodePublishVolumeRequest{lost, kept} {
+		if _, err := client.NodeUnpublishVolume(ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: r.GetVolumeId(), TargetPath: r.GetTargetPath()}); err != nil {
+			t.Error(err)
+		}
+	}
+	n.wantNothing(kept)
+}
+
+// While a call is under way, no volume is taken: that may be about to mount it.
+func TestReclaimWaits(t *testing.T) {
+	n := newNode(t)
+	r := n.request("shop", "u1", nil)
+	mount, reclaimed := n.driver.mount, false
+	n.driver.mount = func(ctx context.Context, v *hostdpb.Volume, dir string) error {
+		n.host.fail = func(call string) error { reclaimed = reclaimed || call == "collect"; return nil }
+		if err := n.reclaim(ctx); err != nil || n.host.has() == "" {
+			t.Errorf("while it is being mounted: %v, attached %q", err, n.host.has())
+		}
+		return mount(ctx, v, dir)
+	}
+	if err := errors.Join(n.publish(r), n.reclaim(t.Context())); err != nil || !reclaimed || n.host.has() == "" {
+		t.Errorf("%v, attached %q", err, n.host.has())
+	}
+	if err := errors.Join(volume.Unmount(r.GetTargetPath()), n.reclaim(t.Context())); err != nil {
+		t.Error(err)
+	}
+	n.detaching.Wait()
+	if err := n.unpublish(r); err != nil { // late
+		t.Error(err)
+	}
+	n.wantNothing(r)
 }
 
 // Two pods of a guest that have one volume of the host keep it until both have gone.
