@@ -67,3 +67,18 @@ func TestVHostPoll(t *testing.T) {
 	l.check(record.Write(l.dir, m.record))
 	l.eventually("the guest gets a NIC without polling", func() bool { _, err := m.attach("c1"); return err == nil })
 }
+
+// A guest whose record has queues gets NICs with as many pairs, in place of the tenant's.
+func TestQueuesOfGuest(t *testing.T) {
+	l := newLab(t)
+	m := l.boot(1, 2)
+	m.record.Queues = 3
+	l.check(record.Write(l.dir, m.record))
+	l.configure("listen: 127.0.0.1:7443\ntenants: [{name: default, bridge: br0, mtu: 1400, queues: 2, ranges: [{subnet: 10.9.0.0/24}]}]\n")
+	l.serve(patience)
+	m.mustAttach("c1")
+	nic, _, _ := strings.Cut(m.devices()[0], " ")
+	if mq, vectors := m.property(nic, "mq"), m.property(nic, "vectors"); mq != "true" || vectors != "8" {
+		t.Errorf("the NIC has mq %s, %s vectors; want those of three pairs of queues", mq, vectors)
+	}
+}

@@ -71,7 +71,7 @@ func (n *nics) addTAP(a hotplug.AddTAP) (err error) {
 		}
 		return err
 	}
-	n.plug.queues = max(n.Tenant.Now().Queues, 1)
+	n.plug.queues = cmp.Or(n.Record.Queues, n.Tenant.Now().Queues, 1)
 	turn := n.turn()
 	defer turn.Done()
 	if err := n.host.Ports.Guard(a.TAP, a.MAC(n.Record.MACPrefix()), nil, false, 0); err != nil {

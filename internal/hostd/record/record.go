@@ -49,9 +49,10 @@ type Guest struct {
 	NICs []BootNIC `json:"nics,omitempty"`
 	// Unguarded lets NICs without a TAP in this record send anything.
 	Unguarded bool `json:"unguarded,omitempty"`
-	// VHostPoll is that of the guest's NICs in place of the tenant's (quota.Tenant). 0: the
+	// VHostPoll and Queues are those of the guest's NICs in place of the tenant's (quota.Tenant). 0: the
 	// tenant's.
 	VHostPoll time.Duration `json:"vhost_poll_ns,omitempty"`
+	Queues    int           `json:"queues,omitempty"`
 	// Export is the directory that the guest mounts by 9p, for volumes.
 	Export string `json:"export,omitempty"`
 	Node   string `json:"node,omitempty"` // in the tenant's Kubernetes cluster; empty: Name
@@ -116,6 +117,8 @@ func (r Guest) Check() error {
 		return fmt.Errorf("%d ports: want at most 255", len(r.Ports))
 	case r.VHostPoll < 0 || r.VHostPoll > quota.MaxVHostPoll:
 		return fmt.Errorf("vhost_poll_ns %d: want 0 to %d", r.VHostPoll, quota.MaxVHostPoll)
+	case r.Queues < 0 || r.Queues > quota.MaxQueues:
+		return fmt.Errorf("queues %d: want 0 to %d", r.Queues, quota.MaxQueues)
 	case r.Pool < 0:
 		return fmt.Errorf("pool %d: want 0 or more", r.Pool)
 	case (r.QMP == "") == (r.Libvirt == nil):

@@ -58,6 +58,7 @@ func TestBadRecord(t *testing.T) {
 		"index 0":            func(r *Guest) { r.Index = 0 },
 		"index 1296":         func(r *Guest) { r.Index = 1296 },
 		"256 ports":          func(r *Guest) { r.Ports = make([]string, 256) },
+		"queues 17":          func(r *Guest) { r.Queues = 17 },
 		"pool -1":            func(r *Guest) { r.Pool = -1 },
 		"qmp ":               func(r *Guest) { r.QMP = "hostd.qmp" },
 		"one of qmp and":     func(r *Guest) { r.Libvirt = &Domain{Socket: "/s", Name: "d"} },

@@ -142,6 +142,7 @@ func (f *file) configuration(path string, n ast.Node) {
 		"vcpus":      yamldoc.Scalar(f.Document, &own.VCPUs, yamldoc.Count(1, stack.MaxVCPUs)),
 		"memory":     yamldoc.Scalar(f.Document, &own.Memory, stack.ParseBytes),
 		"vhost_poll": yamldoc.Scalar(f.Document, &own.VHostPoll, yamldoc.Microseconds(stack.MaxVHostPoll)),
+		"queues":     yamldoc.Scalar(f.Document, &own.Queues, yamldoc.Count(1, stack.MaxQueues)),
 		"host":       yamldoc.Scalar(f.Document, &own.Host, yamldoc.Text),
 		"identity":   yamldoc.Scalar(f.Document, &own.Identity, yamldoc.Text),
 
@@ -153,7 +154,7 @@ func (f *file) configuration(path string, n ast.Node) {
 	}
 	c.Network, c.Storage, c.Drive = cmp.Or(own.Network, c.Network), cmp.Or(own.Storage, c.Storage), cmp.Or(own.Drive, c.Drive)
 	c.Start, c.Arch, c.VCPUs, c.Memory, c.Host, c.Identity = own.Start, own.Arch, own.VCPUs, own.Memory, own.Host, own.Identity
-	c.VHostPoll, c.Release = own.VHostPoll, own.Release
+	c.VHostPoll, c.Queues, c.Release = own.VHostPoll, own.Queues, own.Release
 	if f.addDomains(path, &c, domains, neighbours) {
 		f.spec.Configurations = append(f.spec.Configurations, c)
 	}

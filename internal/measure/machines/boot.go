@@ -82,7 +82,7 @@ func machineKey(spec *experiment.Spec, c stack.Configuration) (string, error) {
 	if engine, _ := c.Stack.Engine(); engine == stack.Docker || engine == stack.Podman {
 		key += ", with " + string(engine) // and its packages
 	}
-	if c.Start != "" || c.VHostPoll != 0 {
+	if c.Start != "" || c.VHostPoll != 0 || c.Queues != 0 {
 		key += ", of " + c.Name
 	}
 	return key, nil

@@ -26,7 +26,7 @@ func (b *Set) launch(ctx context.Context, c stack.Configuration, n Needs) (*flee
 	b.booted++
 	o := fleet.Options{
 		Name: nodeName(b.booted), Image: b.Images.Of(c), Accel: b.Options.Accel,
-		VCPUs: sizes[1].VCPUs, Memory: sizes[1].Memory, Slots: n.Slots, Pool: n.Pool, Nesting: b.nests, VHostPoll: c.VHostPoll,
+		VCPUs: sizes[1].VCPUs, Memory: sizes[1].Memory, Slots: n.Slots, Pool: n.Pool, Nesting: b.nests, VHostPoll: c.VHostPoll, Queues: c.Queues,
 	}
 	if c.Start == stack.Restored || c.Start == "" && b.Options.Restore {
 		o.Snapshots = b.Snapshots()

@@ -44,9 +44,13 @@ func TestMachineKeyOfGuests(t *testing.T) {
 	if err := errors.Join(err, other); err != nil || a != b || own[a] {
 		t.Errorf("two of one release: %q and %q, %v; want a guest of their own", a, b, err)
 	}
-	k, err := machineKey(spec, stack.Configuration{Name: "polls", Stack: stack.Stack{stack.VM}, VHostPoll: time.Microsecond})
-	if err != nil || own[k] {
-		t.Errorf("a guest whose vhost-net polls: got %q, %v; want one of its own", k, err)
+	for _, c := range []stack.Configuration{{Name: "polls", VHostPoll: time.Microsecond}, {Name: "queues", Queues: 4}, {Name: "one queue", Queues: 1}} {
+		c.Stack = stack.Stack{stack.VM}
+		k, err := machineKey(spec, c)
+		if err != nil || own[k] {
+			t.Errorf("%s: got %q, %v; want a guest of its own", c.Name, k, err)
+		}
+		own[k] = true
 	}
 }
 

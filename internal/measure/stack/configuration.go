@@ -105,10 +105,11 @@ const (
 	Trixie   Release = "trixie"   // Debian 13
 )
 
-// Limits of a configuration. MaxVHostPoll is also that of the host daemon.
+// Limits of a configuration. MaxVHostPoll and MaxQueues are also those of the host daemon.
 const (
 	MaxVCPUs     = 1024
 	MaxVHostPoll = 10 * time.Millisecond
+	MaxQueues    = 16
 	maxMemory    = 1 << 50 // bytes
 )
 
@@ -127,8 +128,10 @@ type Configuration struct {
 	// VHostPoll is how long vhost-net polls for the next frame of each NIC of the VMs, in whole
 	// microseconds. The configuration then has VMs of its own. 0: not at all.
 	VHostPoll time.Duration
-	Host      string // address of a stack on ssh, see ParseHost
-	Identity  string // private key file of a stack on ssh. Empty: ssh's default
+	// Queues is how many pairs of queues the NICs of the containers have. The configuration then has VMs of its own. 0: one.
+	Queues   int
+	Host     string // address of a stack on ssh, see ParseHost
+	Identity string // private key file of a stack on ssh. Empty: ssh's default
 
 	// Domains run next to each other, each with the stack of its type. Stack is that of the
 	// first one. Nil: the configuration is a single stack.
@@ -151,6 +154,9 @@ func (c Configuration) options() []option {
 	}
 	if c.VHostPoll != 0 {
 		set = append(set, option{"vhost_poll", c.VHostPoll.String()})
+	}
+	if c.Queues != 0 {
+		set = append(set, option{"queues", strconv.Itoa(c.Queues)})
 	}
 	set = append(set, option{"host", c.Host}, option{"identity", c.Identity}, option{"domains", c.domainNotation()})
 	return slices.DeleteFunc(set, func(o option) bool { return o.value == "" })
@@ -248,6 +254,9 @@ func (c Configuration) Describe() string {
 	}
 	if c.VHostPoll != 0 {
 		words += ", vhost-net polls for " + c.VHostPoll.String()
+	}
+	if c.Queues != 0 {
+		words += fmt.Sprintf(", %d queues of its NIC", c.Queues)
 	}
 	if c.Host != "" {
 		words += ", at " + c.Host

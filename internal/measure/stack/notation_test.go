@@ -58,6 +58,8 @@ func (c *Configuration) set(key, value string) (err error) {
 		c.Memory, err = ParseBytes(value)
 	case "vhost_poll":
 		c.VHostPoll, err = time.ParseDuration(value)
+	case "queues":
+		c.Queues, err = strconv.Atoi(value)
 	case "host":
 		c.Host = value
 	case "identity":

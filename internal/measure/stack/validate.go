@@ -68,6 +68,10 @@ func (c Configuration) validateMachine() error {
 		return fmt.Errorf("vhost_poll %v needs a VM on this host: use a stack such as vm or vm/containerd", c.VHostPoll)
 	case c.VHostPoll < 0 || c.VHostPoll > MaxVHostPoll:
 		return fmt.Errorf("vhost_poll %v: want 0 to %v", c.VHostPoll, MaxVHostPoll)
+	case c.Queues != 0 && (c.Level() != 1 || c.Stack.Xen() || !c.Network.Reached()):
+		return fmt.Errorf("queues %d: they are of a NIC that the VMM plugs into a VM on this host: use stack vm/containerd and network brfusion", c.Queues)
+	case c.Queues < 0 || c.Queues > MaxQueues:
+		return fmt.Errorf("queues %d: want 1 to %d", c.Queues, MaxQueues)
 	case c.VCPUs < 0 || c.VCPUs > MaxVCPUs:
 		return fmt.Errorf("vcpus %d: want a whole number from 1 to %d", c.VCPUs, MaxVCPUs)
 	case c.Memory < 0 || c.Memory > maxMemory:

@@ -27,6 +27,8 @@ const (
 	iperf3MaxSizeUDP = 65507   // largest UDP payload over IPv4
 	iperf3MaxSizeTCP = 1 << 20 // MAX_BLOCKSIZE
 
+	iperf3MaxConnections = 128 // MAX_STREAMS
+
 	iperf3MaxWarmup = 60 * time.Second
 	// iperf3Overhead is the wall time of a client beyond warm-up and duration:
 	// process start, control connection, exchange of results.
@@ -47,8 +49,13 @@ func (iperf3) Validate(p Params) error {
 	if p.Protocol == UDP {
 		maxSize = iperf3MaxSizeUDP
 	}
+	connections := p.Connections
+	p.Connections = 0
 	if err := p.validate("iperf3", iperf3MinSize, maxSize); err != nil {
 		return err
+	}
+	if connections != 0 && (p.Protocol == UDP || connections < 0 || connections > iperf3MaxConnections) {
+		return fmt.Errorf("iperf3: connections %d: want 1 to %d, with tcp", connections, iperf3MaxConnections)
 	}
 	if p.Warmup < 0 || p.Warmup > iperf3MaxWarmup || p.Warmup%time.Second != 0 {
 		return fmt.Errorf("iperf3: warmup %v: want whole seconds, 0s to %v", p.Warmup, iperf3MaxWarmup)
@@ -103,6 +110,9 @@ func (iperf3) Client(p Params, target Endpoint) []string {
 	if p.NoDelay {
 		args = append(args, "-N")
 	}
+	if p.Connections > 0 {
+		args = append(args, "-P", strconv.Itoa(p.Connections))
+	}
 	if p.Protocol == UDP {
 		args = append(args, "-u", "-b", "0")
 	}
@@ -128,6 +138,7 @@ type iperf3Report struct {
 		TestStart struct {
 			Protocol string `json:"protocol"`
 			Size     int    `json:"blksize"`
+			Streams  int    `json:"num_streams"`
 		} `json:"test_start"`
 	} `json:"start"`
 	Intervals []struct {
@@ -183,6 +194,9 @@ func readIPerf3(p Params, stdout []byte) (iperf3Report, error) {
 	}
 	if t := r.Start.TestStart; strings.ToLower(t.Protocol) != string(p.Protocol) || t.Size != p.Size {
 		return r, fmt.Errorf("report of a %q test with %d B messages: want %s with %d B", t.Protocol, t.Size, p.Protocol, p.Size)
+	}
+	if n := r.Start.TestStart.Streams; n != max(p.Connections, 1) {
+		return r, fmt.Errorf("report of %d connections: want %d", n, max(p.Connections, 1))
 	}
 	if b := r.End.Received.Bytes; b == nil || !(*b > 0) {
 		return r, errors.New(`end.sum_received.bytes missing or 0: the server received nothing`)

@@ -9,7 +9,11 @@ import (
 func TestIPerf3Parse(t *testing.T) {
 	warm := params(TCP, 16384)
 	warm.Warmup = time.Second
+	two := params(TCP, 1280)
+	two.Connections = 2
 	checkOutputs(t, iperf3{}, []outputTest{
+		{"iperf3-tcp-1280-parallel.json", two, Output{[]Value{
+			{"throughput", 62155703.961211234 * 1e-6}, {"retransmits", 3}}, 11889920.0 / 1280}},
 		{"iperf3-tcp-64.json", params(TCP, 64), Output{[]Value{
 			{"throughput", 181673786.66013488 * 1e-6}, {"retransmits", 1}}, 22714560.0 / 64}},
 		{"iperf3-tcp-1280.json", params(TCP, 1280), Output{[]Value{
@@ -54,6 +58,7 @@ func TestIPerf3ParseErrors(t *testing.T) {
 			"iperf3: decode report that ends with \"\\\"receiver_tcp_congestion\\\":\\t\\\"bbr\\\"\": unexpected end of JSON input"},
 		{"other protocol", params(UDP, 64), tcp, `iperf3: report of a "TCP" test with 64 B messages: want udp with 64 B`},
 		{"other size", params(TCP, 65), tcp, `iperf3: report of a "TCP" test with 64 B messages: want tcp with 65 B`},
+		{"other connections", params(TCP, 1280), file("iperf3-tcp-1280-parallel.json"), "iperf3: report of 2 connections: want 1"},
 		{"nothing received", params(UDP, 64), received(udp, "19794880", "0"), "iperf3: end.sum_received.bytes missing or 0: the server received nothing"},
 		{"no seconds", params(UDP, 64), received(udp, `"seconds"`, `"other"`), "iperf3: end.sum_received.seconds missing or 0"},
 		{"warm-up counted", params(UDP, 1280), file("iperf3-udp-1280-warmup.json"), "iperf3: end.sum_received.lost_percent: 139.6304566261025 is over 100"},

@@ -106,6 +106,7 @@ func TestArguments(t *testing.T) {
 		{join(iperf3{}.Client(params(UDP, 1280), target)), "iperf3 -c 10.0.0.2 -p 5201 -J --connect-timeout 5000 -t 1 -l 1280 -u -b 0"},
 		{join(iperf3{}.Client(params(TCP, 1280), target)), "iperf3 -c 10.0.0.2 -p 5201 -J --connect-timeout 5000 -t 1 -l 1280"},
 		{join(iperf3{}.Client(warm, target)), "iperf3 -c 10.0.0.2 -p 5201 -J --connect-timeout 5000 -t 2 -l 1280 -O 1 -N"},
+		{join(iperf3{}.Client(Params{Protocol: TCP, Size: 1280, Duration: time.Second, Connections: 4}, target)), "iperf3 -c 10.0.0.2 -p 5201 -J --connect-timeout 5000 -t 1 -l 1280 -P 4"},
 		{join(iperf3{}.Server(params(UDP, 64), everywhere)), "iperf3 -s -p 5201 --forceflush"},
 		{join(iperf3{}.Server(params(TCP, 64), target)), "iperf3 -s -p 5201 --forceflush -B 10.0.0.2"},
 		{join(iperf3{}.VersionArgs()), "iperf3 --version"},
@@ -163,6 +164,9 @@ func TestValidate(t *testing.T) {
 		{iperf3{}, with(func(p *Params) { p.Protocol, p.Warmup = TCP, time.Millisecond }), "iperf3: warmup 1ms: want whole seconds, 0s to 1m0s"},
 		{iperf3{}, with(func(p *Params) { p.Warmup = time.Second }), "iperf3: warmup 1s: leave it out with udp, iperf3 counts the losses of the warm-up"},
 		{iperf3{}, with(func(p *Params) { p.NoDelay = true }), "iperf3: nodelay: leave it out with udp, it is a TCP option"},
+		{iperf3{}, with(func(p *Params) { p.Protocol, p.Connections = TCP, 128 }), ""},
+		{iperf3{}, with(func(p *Params) { p.Protocol, p.Connections = TCP, 129 }), "iperf3: connections 129: want 1 to 128, with tcp"},
+		{iperf3{}, with(func(p *Params) { p.Connections = 4 }), "iperf3: connections 4: want 1 to 128, with tcp"},
 		{iperf3{}, with(func(p *Params) { p.Rate = 100 }), "iperf3: options threads, connections and rate: leave them out, they are of applications"},
 	}
 	for _, tt := range tests {

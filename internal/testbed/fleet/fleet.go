@@ -132,6 +132,8 @@ type Options struct {
 	// VHostPoll is how long vhost-net waits for the next frame of each NIC of the guest before it
 	// sleeps. 0: not at all; for NICs that are plugged, as the policy says.
 	VHostPoll time.Duration
+	// Queues is how many pairs of queues each NIC has that is plugged. 0: as the policy says.
+	Queues int
 	// Emulated gives the guest emulated hardware in place of paravirtual devices.
 	Emulated bool
 	Export   string // prepared directory (share.Export) that the guest can mount over 9p; empty: none

@@ -72,7 +72,7 @@ func (n *Node) save(stateDir string, o Options, c identity.Credentials, more ...
 	return record.Write(stateDir, record.Guest{
 		Name: n.Name, Tenant: cmp.Or(o.Tenant, Tenant), Index: n.Index, PID: n.PID, QMP: n.DaemonQMP(),
 		Ports: qemu.Ports(n.Slots), Pool: o.Pool, CertificateSHA256: c.Fingerprint, CertificateSerial: c.Serial, CertificateExpires: c.Expires,
-		NICs: nics, Export: o.Export, Credentials: from, VHostPoll: o.VHostPoll,
+		NICs: nics, Export: o.Export, Credentials: from, VHostPoll: o.VHostPoll, Queues: o.Queues,
 	})
 }
 
