@@ -270,6 +270,7 @@ func busyNeighbour(t *testing.T, calm *node, tenant string) {
 			}
 			stop()
 			working.Wait()
+			t.Log(busyWork[kind].name, block)
 			all[kind] = append(all[kind], block)
 		}
 	}
@@ -311,7 +312,7 @@ func quantile(all []time.Duration, q float64) time.Duration {
 
 const busyTitle = `# ADDs next to a tenant at its limits
 
-` + "`make e2e TEST=TestTenants/Busy ARGS='-busy-blocks 25 -busy-adds 40 -busy-report FILE'`" + ` writes this page. In a guest, which is emulated, the CNI
+` + "`make e2e TEST=TestTenants/Busy ARGS='-busy-blocks 14 -busy-adds 25 -busy-report FILE'`" + ` writes this page. In a guest, which is emulated, the CNI
 plugin gives pods a NIC and takes it back, one pod after the other. The time of an ADD is that of the plugin's process in the guest, as a container runtime meets it. The NIC comes from a pool of
 two. Another tenant of the same host daemon has four guests, each with all of the 16 NICs that it may have but one. It does nothing, or its guests ask for that NIC and give it
 back, and for their status, as fast as they may, or its client changes 19,000 ranges of peers of a pod again and again. Its guests are QEMUs without a system, paused, which give up a NIC at once. The
