@@ -24,11 +24,21 @@ import (
 	"unnest.io/unnest/internal/hostapi/segment"
 )
 
-func tunnelOf(n *netconf.Network) (loopback.Tunnel, error) {
+// tunnelOf returns the pod's tunnel. With the encryption WireGuard it is between addresses inside WireGuard only.
+func tunnelOf(h netconf.Hostlo) (loopback.Tunnel, error) {
+	n := h.Network
 	if n.Fraction < 0 || n.Fraction > segment.MaxFractions {
 		return loopback.Tunnel{}, plugin.Invalid(fmt.Errorf("network.fraction %d: want 1 to %d", n.Fraction, segment.MaxFractions))
 	}
 	c := loopback.Tunnel{VNI: n.VNI, Fraction: segment.Fraction(n.Fraction), Nodes: n.Nodes}
+	if h.Encryption == netconf.WireGuard {
+		if c.Nodes = nil; len(n.Names) == 0 {
+			return c, plugin.Invalid(errors.New("network.names: want the name of each node for encryption; unnest-kube of this version notes them"))
+		}
+		for _, name := range n.Names {
+			c.Nodes = append(c.Nodes, loopback.WireGuardAddress(name))
+		}
+	}
 	if err := c.Check(); err != nil {
 		return c, plugin.Invalid(fmt.Errorf("network.%w", err))
 	}
@@ -44,7 +54,7 @@ func guardsOf(network string) string { return network + "/" }
 
 // addByNetwork is ADD for a segment with span network.
 func addByNetwork(ctx context.Context, args *skel.CmdArgs, c netconf.Hostlo) error {
-	t, err := tunnelOf(c.Network)
+	t, err := tunnelOf(c)
 	if err != nil {
 		return err
 	}
@@ -102,7 +112,7 @@ func delByNetwork(ctx context.Context, args *skel.CmdArgs, c netconf.Release) er
 
 // checkByNetwork is CHECK for a segment with span network.
 func checkByNetwork(args *skel.CmdArgs, c netconf.Hostlo, name string, f segment.Fraction) error {
-	t, err := tunnelOf(c.Network)
+	t, err := tunnelOf(c)
 	if err != nil {
 		return err
 	}

@@ -125,6 +125,18 @@ func TestSpanNetworkFails(t *testing.T) {
 	if got := l.guards(); got != "" {
 		t.Errorf("packet filters are left: %q", got)
 	}
+	for want, nodes := range map[string]map[string]any{
+		"network.names: want the name of":             {"vni": 7, "fraction": 1, "nodes": []string{"10.9.0.1", "10.9.0.2"}},
+		"WireGuard device unnest-wg: it is not there": {"vni": 7, "fraction": 1, "nodes": []string{"10.9.0.1", "10.9.0.2"}, "names": []string{"a", "b"}},
+	} { // nothing is sent in plain text instead
+		if a := l.Run("ADD", l.config(spanNetwork, with("network", nodes), with("encryption", "wireguard"))); a.Exit == 0 || !strings.Contains(a.Message(), want) {
+			t.Errorf("got %s, want %q", a.Message(), want)
+		}
+		l.wantAlone(l.Pod)
+	}
+	if got := l.guards(); got != "" {
+		t.Errorf("packet filters are left: %q", got)
+	}
 	notes := map[string]any{"io.kubernetes.cri.pod-annotations": map[string]string{"unnest.io/segment": "x"}}
 	waits := l.config(spanNetwork, with("runtimeConfig", notes))
 	if a := l.Run("ADD", waits); a.Code() != 11 || !strings.Contains(a.Message(), "not known yet") {

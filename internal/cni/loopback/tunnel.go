@@ -31,7 +31,8 @@ const (
 // The device has its tunnel's end in the network namespace of the calling thread, which is the node's, and is
 // itself in the pod's. A packet filter in the node accepts of the segment only what a peer's address sends with
 // the MAC of the peer's fraction. Nothing is encrypted: who can send with the address of a node can send as its
-// fraction, and who sees the nodes' packets reads them.
+// fraction, and who sees the nodes' packets reads them. With addresses of WireGuardAddress, the device of EnsureWireGuard encrypts and
+// authenticates all: the filter drops what does not pass it.
 type Tunnel struct {
 	VNI      uint32           // of the segment, from 1 to segment.MaxVNI; no other segment of these nodes has it
 	Fraction segment.Fraction // this one
@@ -53,8 +54,8 @@ func (t Tunnel) Check() error {
 		switch {
 		case !n.IsValid() || n.Zone() != "" || n.Is4In6() || n.IsUnspecified() || n.IsMulticast() || n.IsLoopback():
 			return fmt.Errorf("nodes: %q: want the address of a node", n)
-		case n.Is4() != t.Nodes[0].Is4():
-			return fmt.Errorf("nodes: %s and %s: want addresses of one family", t.Nodes[0], n)
+		case n.Is4() != t.Nodes[0].Is4() || wireGuardNetwork.Contains(n) != wireGuardNetwork.Contains(t.Nodes[0]):
+			return fmt.Errorf("nodes: %s and %s: want addresses of one family, all or none inside WireGuard", t.Nodes[0], n)
 		case seen[n]:
 			return fmt.Errorf("nodes: %s is there twice: want a node for each fraction", n)
 		}
@@ -92,6 +93,9 @@ func (t Tunnel) headers() int {
 // MTU is that of the device, in bytes: the largest packet that fits into one IP packet between the nodes, which
 // may be sent in fragments.
 func (t Tunnel) MTU() int {
+	if t.encrypted() {
+		return wireGuardMTU - t.headers()
+	}
 	if t.local().Is4() {
 		return 65535 - tunnelHeader - tunnelHeader4
 	}
@@ -109,7 +113,11 @@ func MakeTunnel(pod ns.NetNS, name, id string, t Tunnel) (err error) {
 			err = errors.Join(fmt.Errorf("make tunnel %d to %v: %w", t.VNI, t.Nodes, err), RemoveTunnel(pod, name, id))
 		}
 	}()
-	if err := guard(id, t); err != nil {
+	mtu, err := t.pathMTU()
+	if err == nil {
+		err = guard(id, t)
+	}
+	if err != nil {
 		return err
 	}
 	mac := segment.MAC(t.Fraction)
@@ -123,16 +131,16 @@ func MakeTunnel(pod ns.NetNS, name, id string, t Tunnel) (err error) {
 	if err != nil {
 		return fmt.Errorf("make VXLAN device %s: %w", name, err)
 	}
-	mtu, err := t.pathMTU()
-	if err == nil {
-		err = pod.Do(func(ns.NetNS) error { return t.addPeers(name, mtu) })
-	}
-	return err
+	return pod.Do(func(ns.NetNS) error { return t.addPeers(name, mtu) })
 }
 
-// pathMTU returns the smallest MTU of the links to the peers.
+// pathMTU returns the smallest MTU of the links to the peers, without what WireGuard needs of it.
 func (t Tunnel) pathMTU() (mtu int, err error) {
-	for _, node := range t.peers {
+	to, err := t.carriers()
+	if err != nil {
+		return 0, err
+	}
+	for _, node := range to {
 		routes, err := netlink.RouteGet(node.AsSlice())
 		if err != nil {
 			return 0, fmt.Errorf("find route to node %s: %w", node, err)
@@ -146,6 +154,9 @@ func (t Tunnel) pathMTU() (mtu int, err error) {
 				mtu = m
 			}
 		}
+	}
+	if t.encrypted() {
+		mtu = (mtu - wireGuardHeader) / wireGuardBlock * wireGuardBlock
 	}
 	return mtu, nil
 }

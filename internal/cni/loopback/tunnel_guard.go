@@ -50,13 +50,15 @@ func guard(id string, t Tunnel) error {
 	for _, c := range []*nftables.Chain{chain, forward} {
 		conn.AddRule(&nftables.Rule{Table: filter, Chain: c, Exprs: []expr.Any{&expr.Ct{Key: expr.CtKeySTATE, Register: 1}}})
 	}
-	ours := []expr.Any{
-		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.IPPROTO_UDP}},
-	}
-	ours = append(ours, field(expr.PayloadBaseTransportHeader, offPort, binary.BigEndian.AppendUint16(nil, TunnelPort))...)
-	ours = append(ours, field(expr.PayloadBaseTransportHeader, offVNI, binary.BigEndian.AppendUint32(nil, t.VNI)[1:])...)
+	ours := append(tunnelPackets(), field(expr.PayloadBaseTransportHeader, offVNI, binary.BigEndian.AppendUint32(nil, t.VNI)[1:])...)
 	drop := []expr.Any{&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop}}
+	if t.encrypted() {
+		leave := conn.AddChain(&nftables.Chain{ // after marks that change the route
+			Name: "leave", Table: filter, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityFilter,
+		})
+		conn.AddRule(&nftables.Rule{Table: filter, Chain: leave, Exprs: slices.Concat(ours, onWireGuard(expr.MetaKeyOIFNAME, expr.CmpOpNeq), drop)})
+		conn.AddRule(&nftables.Rule{Table: filter, Chain: chain, Exprs: slices.Concat(ours, onWireGuard(expr.MetaKeyIIFNAME, expr.CmpOpNeq), drop)})
+	}
 	conn.AddRule(&nftables.Rule{Table: filter, Chain: forward, Exprs: slices.Concat(ours, drop)})
 	conn.AddRule(&nftables.Rule{Table: filter, Chain: chain, Exprs: slices.Concat(ours, []expr.Any{
 		&expr.Fib{Register: 1, ResultOIF: true, FlagSADDR: true, FlagIIF: true},
@@ -81,6 +83,14 @@ func guard(id string, t Tunnel) error {
 		return fmt.Errorf("add packet filter %s: %w", filter.Name, err)
 	}
 	return nil
+}
+
+// tunnelPackets matches those of tunnels.
+func tunnelPackets() []expr.Any {
+	return append([]expr.Any{
+		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: 1},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{unix.IPPROTO_UDP}},
+	}, field(expr.PayloadBaseTransportHeader, offPort, binary.BigEndian.AppendUint16(nil, TunnelPort))...)
 }
 
 // field matches bytes of a packet.

@@ -489,6 +489,7 @@ func TestTunnelCheck(t *testing.T) {
 		{Tunnel{1, 1, a("10.0.0.1")}, "nodes: 1 addresses"},
 		{Tunnel{1, 1, a("10.0.0.1", "10.0.0.1")}, "is there twice"},
 		{Tunnel{1, 1, a("10.0.0.1", "fd00::1")}, "one family"},
+		{Tunnel{1, 1, a("fd00::1", WireGuardAddress("x").String())}, "all or none inside WireGuard"},
 		{Tunnel{1, 1, a("10.0.0.1", "127.0.0.1")}, "want the address of a node"},
 		{Tunnel{1, 1, a("10.0.0.1", "0.0.0.0")}, "want the address of a node"},
 		{Tunnel{1, 1, a("fd00::1", "fe80::1%eth0")}, "want the address of a node"},

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 
 	"unnest.io/unnest/internal/hostapi/segment"
@@ -37,6 +38,7 @@ const (
 //	"span"       "host": the endpoint is a NIC that the host daemon plugs; "network": it is a
 //	             tunnel to the nodes of the other fractions; default "host"
 //	"network"    with span "network": see Network
+//	"encryption" with span "network": "wireguard": between the nodes' addresses inside WireGuard; default "none"
 //
 // With span "network" there is no host daemon, so the configuration has no server, segment, key and mode, and the
 // pod's annotation unnest.io/segment-network has what "network" has.
@@ -58,6 +60,8 @@ type Hostlo struct {
 	Waits     bool     `json:"-"`       // with SpanNetwork: the pod is a fraction, and its nodes are not known yet
 	Interface string   `json:"interface"`
 
+	Encryption string `json:"encryption"` // with SpanNetwork; WireGuard, None or ""
+
 	RawSegment string `json:"segment"`
 	RawKey     string `json:"key"`
 	RawMode    string `json:"mode"`
@@ -69,11 +73,18 @@ const (
 	SpanNetwork = "network"
 )
 
+// Encryptions of tunnels.
+const (
+	None      = "none"
+	WireGuard = "wireguard"
+)
+
 // Network says between which nodes a segment is. Package loopback checks it.
 type Network struct {
 	VNI      uint32       `json:"vni"`      // number of the segment in the tunnels
 	Fraction int          `json:"fraction"` // of this pod, from 1 on
 	Nodes    []netip.Addr `json:"nodes"`    // address of each fraction's node, in order
+	Names    []string     `json:"names"`    // of these nodes; with the encryption WireGuard
 }
 
 // networkAnnotation has the JSON of a Network.
@@ -136,11 +147,14 @@ func ParseHostlo(stdin []byte, args string) (Hostlo, error) {
 		}
 		switch c.RawSpan {
 		case "", SpanHost:
-			if c.Network != nil {
-				return fmt.Errorf("%w: network: it is for span %q; set that, or remove it", errConfiguration, SpanNetwork)
+			if c.Network != nil || c.Encryption != "" {
+				return fmt.Errorf("%w: network, encryption: they are for span %q; set that, or remove them", errConfiguration, SpanNetwork)
 			}
 			return c.chooseSegment(args)
 		case SpanNetwork:
+			if !slices.Contains([]string{"", None, WireGuard}, c.Encryption) {
+				return fmt.Errorf("%w: encryption %q: want %q or %q", errConfiguration, c.Encryption, None, WireGuard)
+			}
 			return c.chooseNetwork()
 		}
 		return fmt.Errorf("%w: span %q: want %q or %q", errConfiguration, c.RawSpan, SpanHost, SpanNetwork)

@@ -142,6 +142,8 @@ func TestHostloNetwork(t *testing.T) {
 		{network + `,"server":"10.0.0.1:1"`, 0, false, `server: a segment with span "network" needs none`},
 		{network + `,"segment":"x"`, 0, false, `segment: a segment with span "network" needs none`},
 		{network + `,"mode":"plain"`, 0, false, `mode: a segment with span "network" needs none`},
+		{network + `,"encryption":"wireguard"`, 7, false, ""},
+		{`,"encryption":"ipsec"`, 0, false, `encryption "ipsec": want "none" or "wireguard"`},
 		{`,"network":{"vni":7,"port":1}`, 7, false, `"network.port": no such key`},
 	} {
 		got, err := ParseHostlo([]byte(least+c.keys+"}"), "")
@@ -158,7 +160,7 @@ func TestHostloNetwork(t *testing.T) {
 			t.Errorf("%s: got %+v, waits %v, %v", c.keys, got.Network, got.Waits, err)
 		}
 	}
-	for keys, want := range map[string]string{network: `network: it is for span "network"`, `,"span":"x"`: `span "x": want "host" or "network"`} {
+	for keys, want := range map[string]string{network: `they are for span "network"`, `,"encryption":"wireguard"`: `they are for span "network"`, `,"span":"x"`: `span "x": want "host" or "network"`} {
 		if _, err := ParseHostlo([]byte(strings.TrimSuffix(leastHostlo, "}")+keys+"}"), ""); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", keys, err, want)
 		}

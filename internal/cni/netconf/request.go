@@ -36,12 +36,12 @@ func (c *BrFusion) CheckKeys() error {
 
 // CheckKeys is BrFusion.CheckKeys for hostlo.
 func (c *Hostlo) CheckKeys() error {
-	if err := c.checkKeys("interface", "key", "mode", "network", "segment", "span"); err != nil {
+	if err := c.checkKeys("encryption", "interface", "key", "mode", "network", "segment", "span"); err != nil {
 		return err
 	}
 	return checkSections(
 		section{"runtimeConfig.segment.", c.RawRuntime["segment"], []string{"key", "mode", "name"}},
-		section{"network.", c.keys["network"], []string{"fraction", "nodes", "vni"}})
+		section{"network.", c.keys["network"], []string{"fraction", "names", "nodes", "vni"}})
 }
 
 func (b *Base) checkKeys(own ...string) error {

@@ -152,7 +152,7 @@ func TestHostloRequest(t *testing.T) {
 		{"mac in a chain", after + `,"runtimeConfig":{"mac":"02:00:00:00:00:05"}`, "", "runtimeConfig.mac"},
 		{"ports", `,"runtimeConfig":{"portMappings":[{"hostPort":8080}]}`, "", "runtimeConfig.portMappings"},
 		{"bandwidth", `,"runtimeConfig":{"bandwidth":{"ingressRate":1}}`, "", "runtimeConfig.bandwidth"},
-		{"misspelled key", `,"segmnt":"s"`, "", `read "segmnt": no such key; remove it, or use one of interface, key, mode, network, segment, span, server`},
+		{"misspelled key", `,"segmnt":"s"`, "", `read "segmnt": no such key; remove it, or use one of encryption, interface, key, mode, network, segment, span, server`},
 		{"misspelled key of a segment", `,"runtimeConfig":{"segment":{"name":"s","key":"0123456789abcdef","mod":"plain"}}`, "", `"runtimeConfig.segment.mod"`},
 		{"key of brfusion", `,"ipam":{"type":"hostd"}`, "", `"ipam": no such key`},
 		{"empty", `,"ipam":{},"bandwidth":null`, "", ""},

@@ -1,0 +1,198 @@
+package loopback
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+
+	"github.com/containernetworking/plugins/pkg/netlinksafe"
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+	"golang.zx2c4.com/wireguard/wgctrl"
+	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
+)
+
+// wireGuardDevice is the name of the device of the node, and of its packet filter.
+const wireGuardDevice = "unnest-wg"
+
+const (
+	// wireGuardHeader is what WireGuard adds to a packet at most, in bytes: IPv6, UDP, its header and its tag. It fills a packet up
+	// to a multiple of wireGuardBlock.
+	wireGuardHeader, wireGuardBlock = 40 + 8 + 16 + 16, 16
+	// wireGuardMTU is larger than that of the nodes' links: the kernel sends WireGuard's packets in fragments, but none over IPv6 of a
+	// tunnel inside it. WireGuard drops what the receiver has to put together from more than 25 (MAX_SKB_FRAGS+8); links of 1280 bytes need 24.
+	wireGuardMTU = (24*(1280-40-8) - wireGuardHeader + 40) / wireGuardBlock * wireGuardBlock
+)
+
+// EnsureWireGuard makes the WireGuard device of the node with this name in the network namespace of the calling thread, or what of it is
+// missing, and returns its public key in base64. It makes the private key, which is in the kernel only: a device that is there keeps it.
+// The device passes tunnels only. If it was not there, nothing is left on an error.
+func EnsureWireGuard(node string) (key string, err error) {
+	_, err = netlinksafe.LinkByName(wireGuardDevice)
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name, attrs.MTU = wireGuardDevice, wireGuardMTU
+		err = netlink.LinkAdd(&netlink.Wireguard{LinkAttrs: attrs})
+		if errors.Is(err, unix.EOPNOTSUPP) {
+			return "", errors.New("the node's kernel has no WireGuard: give the node a kernel with the module wireguard (Linux 5.6 or newer), or set splitPods.encryption=none")
+		}
+		made := err == nil
+		defer func() {
+			if made && err != nil {
+				err = errors.Join(err, RemoveWireGuard())
+			}
+		}()
+	}
+	if err == nil {
+		err = onlyTunnels()
+	}
+	if err != nil {
+		return "", fmt.Errorf("make device %s: %w", wireGuardDevice, err)
+	}
+	err = withWireGuard(func(c *wgctrl.Client, d *wgtypes.Device) error {
+		port, private := WireGuardPort, d.PrivateKey
+		if private == (wgtypes.Key{}) {
+			if private, err = wgtypes.GeneratePrivateKey(); err != nil {
+				return err
+			}
+		}
+		key = private.PublicKey().String()
+		if d.PrivateKey == private && d.ListenPort == port {
+			return nil
+		}
+		return c.ConfigureDevice(wireGuardDevice, wgtypes.Config{PrivateKey: &private, ListenPort: &port})
+	})
+	if err != nil {
+		return "", err
+	}
+	return key, startWireGuard(WireGuardAddress(node))
+}
+
+// startWireGuard gives the device its address, which nothing chooses as a source by itself, because it is deprecated.
+func startWireGuard(address netip.Addr) error {
+	link, err := netlinksafe.LinkByName(wireGuardDevice)
+	if err != nil {
+		return err
+	}
+	a := &netlink.Addr{IPNet: &net.IPNet{IP: address.AsSlice(), Mask: net.CIDRMask(wireGuardNetwork.Bits(), 128)}, Flags: unix.IFA_F_NODAD, ValidLft: math.MaxUint32}
+	if err := netlink.AddrAdd(link, a); err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("give %s the address %s: %w; it needs IPv6 in the kernel, without the sysctl net.ipv6.conf.default.disable_ipv6=1", wireGuardDevice, address, err)
+	}
+	if err := netlink.LinkSetUp(link); err != nil {
+		return fmt.Errorf("set %s up, with UDP port %d: %w", wireGuardDevice, WireGuardPort, err)
+	}
+	return nil
+}
+
+// onlyTunnels sets the packet filter of the device: other nodes reach nothing by the device but tunnels, and nothing
+// is forwarded to or from it.
+func onlyTunnels() error {
+	conn, err := nftables.New()
+	if err != nil {
+		return fmt.Errorf("open nftables: %w", err)
+	}
+	filter := conn.AddTable(&nftables.Table{Name: wireGuardDevice, Family: nftables.TableFamilyINet})
+	conn.DelTable(filter) // at once with the next
+	conn.AddTable(filter)
+	chain := func(name string, hook *nftables.ChainHook, rules ...[]expr.Any) {
+		c := conn.AddChain(&nftables.Chain{Name: name, Table: filter, Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: nftables.ChainPriorityFilter})
+		for _, r := range rules {
+			conn.AddRule(&nftables.Rule{Table: filter, Chain: c, Exprs: r})
+		}
+	}
+	from, to := onWireGuard(expr.MetaKeyIIFNAME, expr.CmpOpEq), onWireGuard(expr.MetaKeyOIFNAME, expr.CmpOpEq)
+	drop := []expr.Any{&expr.Counter{}, &expr.Verdict{Kind: expr.VerdictDrop}}
+	chain("input", nftables.ChainHookInput,
+		slices.Concat(from, tunnelPackets(), []expr.Any{&expr.Verdict{Kind: expr.VerdictReturn}}), slices.Concat(from, drop))
+	chain("forward", nftables.ChainHookForward, slices.Concat(from, drop), slices.Concat(to, drop))
+	return conn.Flush()
+}
+
+// onWireGuard matches packets whose link is the device, or is not.
+func onWireGuard(link expr.MetaKey, op expr.CmpOp) []expr.Any {
+	name := make([]byte, unix.IFNAMSIZ)
+	copy(name, wireGuardDevice)
+	return []expr.Any{&expr.Meta{Key: link, Register: 1}, &expr.Cmp{Op: op, Register: 1, Data: name}}
+}
+
+// SetWireGuardPeers has the device of the node own send to the other nodes, and to no others.
+func SetWireGuardPeers(own string, nodes []Node) error {
+	return withWireGuard(func(c *wgctrl.Client, d *wgtypes.Device) error {
+		return c.ConfigureDevice(wireGuardDevice, wgtypes.Config{Peers: peersOf(own, nodes, d.Peers)})
+	})
+}
+
+// RemoveWireGuard removes the device, if it is there, with its key. Tunnels that it carried connect nothing from then on.
+func RemoveWireGuard() error {
+	link, err := netlinksafe.LinkByName(wireGuardDevice)
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		return nil
+	}
+	var conn *nftables.Conn
+	if err == nil {
+		conn, err = nftables.New()
+	}
+	if err == nil {
+		filter := conn.AddTable(&nftables.Table{Name: wireGuardDevice, Family: nftables.TableFamilyINet}) // it may not be there
+		conn.DelTable(filter)
+		err = errors.Join(netlink.LinkDel(link), conn.Flush())
+	}
+	if err != nil {
+		return fmt.Errorf("remove device %s: %w", wireGuardDevice, err)
+	}
+	return nil
+}
+
+// withWireGuard calls f with what the device is.
+func withWireGuard(f func(*wgctrl.Client, *wgtypes.Device) error) error {
+	c, err := wgctrl.New()
+	if err == nil {
+		defer c.Close()
+		var d *wgtypes.Device
+		if d, err = c.Device(wireGuardDevice); err == nil {
+			err = f(c, d)
+		}
+	}
+	if errors.Is(err, os.ErrNotExist) {
+		err = errors.New("it is not there; the node's condition UnnestNetworkReady, or the log of Unnest's DaemonSet, says why")
+	}
+	if err != nil {
+		return fmt.Errorf("WireGuard device %s: %w", wireGuardDevice, err)
+	}
+	return nil
+}
+
+// encrypted reports whether the tunnel is inside WireGuard.
+func (t Tunnel) encrypted() bool { return wireGuardNetwork.Contains(t.local()) }
+
+// carriers returns where packets to the peers leave the node: to their addresses, or if these are inside WireGuard, to where the device sends.
+func (t Tunnel) carriers() (to []netip.Addr, err error) {
+	if !t.encrypted() {
+		for _, node := range t.peers {
+			to = append(to, node)
+		}
+		return to, nil
+	}
+	err = withWireGuard(func(_ *wgctrl.Client, d *wgtypes.Device) error {
+		for f, node := range t.peers {
+			i := slices.IndexFunc(d.Peers, func(p wgtypes.Peer) bool {
+				return slices.ContainsFunc(p.AllowedIPs, func(n net.IPNet) bool { return n.IP.Equal(node.AsSlice()) })
+			})
+			if i < 0 {
+				return fmt.Errorf("the node of fraction %d, %s, is not its peer yet: it waits for that node's annotation unnest.io/wireguard-key, which Unnest's DaemonSet sets", f, node)
+			}
+			if d.Peers[i].Endpoint == nil {
+				return fmt.Errorf("the node of fraction %d, %s, has no internal address of a family that this node has, or two nodes have its key", f, node)
+			}
+			to = append(to, d.Peers[i].Endpoint.AddrPort().Addr().Unmap())
+		}
+		return nil
+	})
+	return to, err
+}
