@@ -42,6 +42,8 @@ type world struct {
 	config *rest.Config
 	port   int
 	span   string // of the next controller
+
+	encrypted bool // the next controller
 }
 
 func newWorld(t *testing.T) *world {
@@ -135,7 +137,7 @@ func (w *world) controller(changes int32) (stop func()) {
 	var log bytes.Buffer
 	ended := make(chan error, 1)
 	go func() {
-		ended <- Run(ctx, config, Options{Namespace: namespace, Host: "127.0.0.1", Port: w.port, Health: address, Metrics: "0", Span: w.span, Log: slog.New(slog.NewTextHandler(&log, nil)), retry: 200 * time.Millisecond})
+		ended <- Run(ctx, config, Options{Namespace: namespace, Host: "127.0.0.1", Port: w.port, Health: address, Metrics: "0", Span: w.span, Encrypted: w.encrypted, Log: slog.New(slog.NewTextHandler(&log, nil)), retry: 200 * time.Millisecond})
 	}()
 	stopped := false
 	stop = func() {
@@ -587,11 +589,15 @@ func (w *world) network() {
 		w.t.Errorf("another segment for the pod: %v, want a refusal", err)
 	}
 	w.check(w.Delete(w.t.Context(), p, client.GracePeriodSeconds(0)))
+	stop()
+	w.encrypted = true
+	defer w.controller(0)()
 	w.networkInit()
 	w.end()
 }
 
-// networkInit has a pod with init containers: the companion has its segment when these have ended.
+// networkInit has a pod with init containers: the companion has its segment when these have ended. The controller notes no addresses: a
+// node that does not encrypt refuses that.
 func (w *world) networkInit() {
 	p := pod("shop", "init", "a;b", "a", "b")
 	p.Spec.InitContainers = []corev1.Container{{Name: "i", Image: "none"}}
@@ -613,7 +619,7 @@ func (w *world) networkInit() {
 	w.condition("init", corev1.PodInitialized, corev1.ConditionTrue)
 	w.eventually("the companion has its segment", func() error {
 		text, err := noted("init-f1")
-		if err == nil && !strings.Contains(text, `"fraction":2`) {
+		if err == nil && !strings.Contains(text, `"fraction":2,"nodes":null,"names":["`) {
 			err = fmt.Errorf("noted is %q", text)
 		}
 		return err

@@ -40,6 +40,7 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 	flags.StringVar(&o.Health, "health", ":9481", "`ADDRESS:PORT` of /healthz and /readyz")
 	flags.StringVar(&o.Metrics, "metrics", "0", "`ADDRESS:PORT` of /metrics, for Prometheus; 0: none")
 	flags.StringVar(&o.Span, "span", "host", "what connects the fractions of a pod: host, their nodes' `SPAN`, or network, tunnels between any nodes")
+	encryption := flags.String("encryption", "none", "of tunnels between nodes: none or `wireguard`, as splitPods.encryption of the chart")
 	kubeconfig := flags.String("kubeconfig", "", "`FILE` with the API server and credentials; empty: those of the pod")
 	if err := flags.Parse(args); err != nil {
 		return 2
@@ -50,6 +51,10 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 	}
 	if o.Span != "host" && o.Span != splitpod.SpanNetwork {
 		fmt.Fprintf(stderr, "-span %q: want host or %s\n", o.Span, splitpod.SpanNetwork)
+		return 2
+	}
+	if o.Encrypted = *encryption == "wireguard"; !o.Encrypted && *encryption != "none" {
+		fmt.Fprintf(stderr, "-encryption %q: want none or wireguard\n", *encryption)
 		return 2
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)

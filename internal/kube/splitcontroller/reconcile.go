@@ -23,6 +23,7 @@ type reconciler struct {
 	live          client.Reader // reads from the API server
 	events        events.EventRecorder
 	retry         time.Duration
+	encrypted     bool
 }
 
 // Reconcile does the next step of a pod. Its changes make it run again.
@@ -99,7 +100,15 @@ func (r *reconciler) execute(ctx context.Context, p *corev1.Pod, s splitpod.Step
 	}
 	each(s.Create, func(c *corev1.Pod) error { return r.create(ctx, p, c) })
 	each(s.Release, func(f *corev1.Pod) error { return r.change(ctx, f, splitpod.Release) })
-	each(s.Connect, func(f *corev1.Pod) error { return r.note(ctx, f, splitpod.NetworkAnnotation) })
+	each(s.Connect, func(f *corev1.Pod) (err error) {
+		if r.encrypted {
+			f, err = splitpod.Encrypted(f)
+		}
+		if err != nil {
+			return err
+		}
+		return r.note(ctx, f, splitpod.NetworkAnnotation)
+	})
 	each(s.Update, func(c *corev1.Pod) error { return r.note(ctx, c, splitpod.LabelsAnnotation) })
 	each(s.Delete, func(c *corev1.Pod) error {
 		var o []client.DeleteOption

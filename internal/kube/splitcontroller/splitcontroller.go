@@ -49,6 +49,7 @@ type Options struct {
 	Health    string // ADDRESS:PORT of /healthz and /readyz
 	Metrics   string // ADDRESS:PORT of /metrics; 0: none
 	Span      string // of split pods: splitpod.SpanNetwork, or else the host's
+	Encrypted bool   // tunnels of SpanNetwork are inside WireGuard
 	Log       *slog.Logger
 
 	retry time.Duration // of a pod that waits; 0: 5 s
@@ -86,7 +87,7 @@ func Run(ctx context.Context, api *rest.Config, o Options) error {
 		return err
 	}
 	m.GetWebhookServer().Register(admitURL, &webhook.Admission{Handler: newAdmission(scheme, certificates.client, o.Span)})
-	r := &reconciler{Client: m.GetClient(), live: m.GetAPIReader(), events: m.GetEventRecorder(Name), retry: cmp.Or(o.retry, 5*time.Second)}
+	r := &reconciler{Client: m.GetClient(), live: m.GetAPIReader(), events: m.GetEventRecorder(Name), retry: cmp.Or(o.retry, 5*time.Second), encrypted: o.Encrypted}
 	split := predicate.NewPredicateFuncs(func(o client.Object) bool { return splitpod.IsSplit(o.(*corev1.Pod)) })
 	err = errors.Join(
 		m.Add(certificates),

@@ -17,6 +17,7 @@ type network struct {
 	VNI      uint32   `json:"vni"`      // unique in the cluster
 	Fraction int      `json:"fraction"` // from 1 on
 	Nodes    []string `json:"nodes"`    // address of each fraction's node
+	Names    []string `json:"names"`    // of these nodes: the plugin finds their addresses inside WireGuard by them
 }
 
 // networkOf returns what is noted in a fraction; VNI 0: nothing.
@@ -39,7 +40,7 @@ func connect(p *corev1.Pod, companions []*corev1.Pod, nodes []*corev1.Node, pods
 			if i < 0 {
 				return nil, nil
 			}
-			on = append(on, nodes[i])
+			on, n.Names = append(on, nodes[i]), append(n.Names, f.Spec.NodeName)
 		}
 		n.VNI = number(p, pods)
 		if n.Nodes, err = addresses(on); err != nil {
@@ -63,6 +64,16 @@ func connect(p *corev1.Pod, companions []*corev1.Pod, nodes []*corev1.Node, pods
 		connected = append(connected, f)
 	}
 	return connected, nil
+}
+
+// Encrypted returns a fraction whose segment names its nodes without their addresses: a plugin that does not encrypt refuses it.
+func Encrypted(f *corev1.Pod) (*corev1.Pod, error) {
+	n := networkOf(f)
+	n.Nodes = nil
+	text, err := json.Marshal(n)
+	f = f.DeepCopy()
+	f.Annotations[NetworkAnnotation] = string(text)
+	return f, err
 }
 
 // number returns one that no pod has.

@@ -64,10 +64,13 @@ func TestConnect(t *testing.T) {
 	}
 	vni := networkOf(s.Connect[0]).VNI
 	for i, fraction := range []int{1, 2} {
-		want := fmt.Sprintf(`{"vni":%d,"fraction":%d,"nodes":["10.0.0.1","10.0.0.2"]}`, vni, fraction)
+		want := fmt.Sprintf(`{"vni":%d,"fraction":%d,"nodes":["10.0.0.1","10.0.0.2"],"names":["x","y"]}`, vni, fraction)
 		if got := s.Connect[i].Annotations[NetworkAnnotation]; vni == 0 || got != want {
 			t.Errorf("noted in %s: %s, want %s", s.Connect[i].Name, got, want)
 		}
+	}
+	if f, err := Encrypted(s.Connect[1]); err != nil || f.Annotations[NetworkAnnotation] != fmt.Sprintf(`{"vni":%d,"fraction":2,"nodes":null,"names":["x","y"]}`, vni) {
+		t.Errorf("encrypted: %s, %v", f.Annotations[NetworkAnnotation], err)
 	}
 	other := newPod("", "a")
 	other.Annotations[NetworkAnnotation] = fmt.Sprintf(`{"vni":%d}`, vni)
