@@ -2,6 +2,7 @@ package install
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -37,7 +38,8 @@ type reporter struct {
 
 	known    NICs // that the daemon counted last
 	host     string
-	labelled bool // host is to be reported also if it is empty
+	labelled bool   // host is to be reported also if it is empty
+	key      string // of WireGuard; "": unknown
 	said     string
 	saidAt   time.Time
 	changed  map[string]transition // by type of condition
@@ -71,11 +73,12 @@ func (r *reporter) report(ctx context.Context, h health) error {
 	if h.nics.Known {
 		r.known = h.nics
 	}
-	if h.nics.Host != "" || h.chained {
+	if h.nics.Host != "" || h.chained || h.encrypted {
 		r.host = h.nics.Host
 	}
-	r.labelled = r.labelled || h.chained // then "" takes the label back
-	says := fmt.Sprint(all, capacity, known, r.host)
+	r.labelled = r.labelled || h.chained || h.encrypted // then "" takes the label back
+	r.key = cmp.Or(h.nics.Key, r.key)
+	says := fmt.Sprint(all, capacity, known, r.host, r.key)
 	if says == r.said && now.Sub(r.saidAt) < heartbeat {
 		return nil
 	}
@@ -104,12 +107,19 @@ func (r *reporter) status(all []condition, capacity int, known bool, now time.Ti
 	return status
 }
 
-// patch merges status, and the label of the host, into the node's. A strategic merge leaves other conditions alone. The
+// patch merges status, the label of the host and the annotation of the key into the node's. A strategic merge leaves other conditions alone. The
 // libraries of Kubernetes would make the plugin, which runs for each pod, twice as large.
 func (r *reporter) patch(ctx context.Context, status map[string]any) error {
 	object := map[string]any{"status": status}
+	metadata := map[string]any{}
 	if r.host != "" || r.labelled {
-		object["metadata"] = map[string]any{"labels": map[string]string{HostLabel: r.host}}
+		metadata["labels"] = map[string]string{HostLabel: r.host}
+	}
+	if r.key != "" {
+		metadata["annotations"] = map[string]string{KeyAnnotation: r.key}
+	}
+	if len(metadata) > 0 {
+		object["metadata"] = metadata
 	}
 	body, err := json.Marshal(object)
 	if err != nil {
@@ -119,6 +129,11 @@ func (r *reporter) patch(ctx context.Context, status map[string]any) error {
 	if err != nil || code == http.StatusOK {
 		return err
 	}
+	return refused(code, text)
+}
+
+// refused is the error of an answer.
+func refused(code int, text []byte) error {
 	var said struct{ Message string }
 	_ = json.Unmarshal(text, &said) // the status line will do
 	return fmt.Errorf("the API server answers %d %s: %s", code, http.StatusText(code), said.Message)
@@ -146,26 +161,31 @@ func (r *reporter) deleted(ctx context.Context) bool {
 
 // ask asks the API server, and returns the status code of its answer with up to 64 KiB of the text.
 func (r *reporter) ask(ctx context.Context, method, path string, body []byte) (code int, text []byte, err error) {
-	client, token, err := r.client()
-	if err != nil {
-		return 0, nil, err
-	}
-	defer client.CloseIdleConnections()
-	request, err := http.NewRequestWithContext(ctx, method, r.server+path, bytes.NewReader(body))
-	if err != nil {
-		return 0, nil, err
-	}
-	if method == http.MethodPatch {
-		request.Header.Set("Content-Type", "application/strategic-merge-patch+json")
-	}
-	request.Header.Set("Authorization", "Bearer "+token)
-	answer, err := client.Do(request)
+	answer, err := r.open(ctx, 10*time.Second, method, path, body)
 	if err != nil {
 		return 0, nil, err
 	}
 	defer answer.Body.Close()
 	text, err = io.ReadAll(io.LimitReader(answer.Body, 64<<10))
 	return answer.StatusCode, text, err
+}
+
+// open asks the API server. The limit is for the whole answer, whose body is the caller's to close.
+func (r *reporter) open(ctx context.Context, limit time.Duration, method, path string, body []byte) (*http.Response, error) {
+	client, token, err := r.client()
+	if err != nil {
+		return nil, err
+	}
+	client.Timeout = limit
+	request, err := http.NewRequestWithContext(ctx, method, r.server+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if method == http.MethodPatch {
+		request.Header.Set("Content-Type", "application/strategic-merge-patch+json")
+	}
+	request.Header.Set("Authorization", "Bearer "+token)
+	return client.Do(request)
 }
 
 // client returns a client of the API server, and the token, which the kubelet replaces.
@@ -183,5 +203,5 @@ func (r *reporter) client() (*http.Client, string, error) {
 		return nil, "", fmt.Errorf("read certificate of the API server: %s/ca.crt has none", r.account)
 	}
 	tls := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
-	return &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: tls}}, string(bytes.TrimSpace(token)), nil
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: tls, DisableKeepAlives: true}}, string(bytes.TrimSpace(token)), nil
 }

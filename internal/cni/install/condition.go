@@ -23,6 +23,8 @@ type health struct {
 	nics    NICs
 	err     error // why pods cannot get NICs, or fractions not be connected; nil: they can
 	chained bool  // another plugin gives pods their network
+
+	encrypted bool // fractions need WireGuard
 }
 
 type condition struct {

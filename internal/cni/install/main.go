@@ -17,6 +17,7 @@ import (
 
 	"unnest.io/unnest/internal/cni/brfusion"
 	"unnest.io/unnest/internal/cni/hostlo"
+	"unnest.io/unnest/internal/cni/loopback"
 )
 
 // Verb is the argument by which the binary of the plugins runs Main.
@@ -33,6 +34,10 @@ resource unnest.io/nic. At its end, plugins and configuration stay, because runn
 
 With -chain it is for a node without the host daemon: the first network of the node stays that of pods, and the plugins of -config are
 called after its own, by a copy of its configuration that comes first. The copy goes when the DaemonSet of this pod is deleted.
+
+With -wireguard it makes the WireGuard device unnest-wg for the tunnels between fractions, notes its public key in the node's annotation
+unnest.io/wireguard-key, and has the device follow those of the other nodes. The private key is in the kernel only. Without -wireguard, and
+when the DaemonSet is deleted, the device goes.
 
 `
 
@@ -53,9 +58,14 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 	listen := flags.String("listen", "127.0.0.1:9478", "`ADDRESS:PORT` of /healthz")
 	metrics := flags.String("metrics", "", "`ADDRESS:PORT` of /metrics, for Prometheus; empty: none")
 	node := flags.String("node", "", "`NAME` of the node to report to the API server; empty: do not report")
+	encrypt := flags.Bool("wireguard", false, "encrypt tunnels between fractions; needs -node")
 	reserve := flags.Int("reserve", 0, "NICs for pods that do not ask for unnest.io/nic")
 	interval := flags.Duration("interval", 10*time.Second, "time between two checks")
 	if err := flags.Parse(args); err != nil {
+		return 2
+	}
+	if *encrypt && *node == "" {
+		fmt.Fprintln(stderr, "-wireguard: want -node, too: the keys of nodes are in the API server")
 		return 2
 	}
 	if flags.NArg() > 0 || *interval <= 0 || *reserve < 0 {
@@ -68,7 +78,8 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	k := keeper{ensure: n.Ensure, log: slog.New(slog.NewTextHandler(stderr, nil)), now: health{err: errors.New("not checked yet"), chained: n.Chain}}
+	k := keeper{ensure: n.Ensure, log: slog.New(slog.NewTextHandler(stderr, nil)), now: health{err: errors.New("not checked yet"), chained: n.Chain, encrypted: *encrypt}}
+	var ended sync.WaitGroup
 	if *node != "" {
 		r, err := newReporter(*node, *reserve)
 		if err != nil {
@@ -76,11 +87,25 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 			return 2
 		}
 		k.report = r.report
-		if n.Chain {
-			defer func() { n.unchain(r, k.log) }()
+		if n.Chain || *encrypt {
+			defer func() { n.undo(r, k.log) }()
+		}
+		if *encrypt {
+			e := newEncryption(*node, k.log)
+			k.ensure = e.ensure(n.Ensure, n.Chain)
+			ended.Go(func() { e.follow(ctx, r) })
+			select { // else the first check would take the label of a node that has its peers
+			case <-e.known:
+			case <-ctx.Done():
+			case <-time.After(*interval):
+			}
 		}
 	}
-	var ended sync.WaitGroup
+	if !*encrypt { // it was switched off
+		if err := loopback.RemoveWireGuard(); err != nil {
+			k.log.Error("the WireGuard device stays", "error", err)
+		}
+	}
 	ended.Go(func() {
 		if err := reclaim(ctx, k.log, cleanInPod); err != nil {
 			k.log.Error("NICs of pods that end without a DEL are not given back until the next start", "error", err)
@@ -163,11 +188,18 @@ func (k *keeper) check(ctx context.Context) {
 	k.tell(ctx, now)
 }
 
-// unchain removes the copy of the node's network if the DaemonSet of this pod is being deleted: nobody would keep it like its original.
-func (n Node) unchain(r *reporter, log *slog.Logger) {
+// undo removes the copy of the node's network and the WireGuard device if the DaemonSet of this pod is being deleted: nobody would keep the
+// copy like its original, nor follow the keys of other nodes.
+func (n Node) undo(r *reporter, log *slog.Logger) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
 	if !r.deleted(ctx) {
+		return
+	}
+	if err := loopback.RemoveWireGuard(); err != nil {
+		log.Error("the WireGuard device stays", "error", err)
+	}
+	if !n.Chain {
 		return
 	}
 	if err := removeCopy(n.installed()); err != nil {

@@ -24,6 +24,7 @@ type NICs struct {
 	Expires        time.Time // the node's certificate; zero: unknown
 	Policies       hostdpb.PolicyState
 	Host           string // identifies host and tenant of the node, or is SpanNetwork if its runtime calls hostlo with that span; "": unknown
+	Key            string // public, of the node's WireGuard device; "": none
 }
 
 // full reports whether pods have all NICs.

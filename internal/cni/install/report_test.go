@@ -128,6 +128,8 @@ type apiServer struct {
 	status map[string]any
 	labels map[string]string
 	refuse bool
+
+	annotations map[string]string
 }
 
 func newAPIServer(t *testing.T) (*apiServer, *reporter) {
@@ -136,13 +138,13 @@ func newAPIServer(t *testing.T) (*apiServer, *reporter) {
 	s.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.asked = append(s.asked, strings.Join([]string{r.Method, r.URL.EscapedPath(), r.Header.Get("Content-Type"), r.Header.Get("Authorization")}, " "))
 		var node struct {
-			Metadata struct{ Labels map[string]string }
+			Metadata struct{ Labels, Annotations map[string]string }
 			Status   map[string]any
 		}
 		if err := json.NewDecoder(r.Body).Decode(&node); err != nil {
 			t.Error(err)
 		}
-		s.status, s.labels = node.Status, node.Metadata.Labels
+		s.status, s.labels, s.annotations = node.Status, node.Metadata.Labels, node.Metadata.Annotations
 		if s.refuse {
 			http.Error(w, `{"message": "nodes \"node1\" is forbidden"}`, http.StatusForbidden)
 		}
@@ -251,10 +253,11 @@ func TestUnchain(t *testing.T) {
 			_, _ = w.Write([]byte(text))
 		})
 		n, _ := newNode(t)
+		n.Chain = true
 		for path, content := range map[string]string{filepath.Join(r.account, "namespace"): "unnest-system", n.installed(): "{}"} {
 			check(t, os.WriteFile(path, []byte(content), 0o600))
 		}
-		n.unchain(r, slog.New(slog.DiscardHandler))
+		n.undo(r, slog.New(slog.DiscardHandler))
 		if _, err := os.Stat(n.installed()); (err != nil) != gone {
 			t.Errorf("the API server answers %s: the copy is there: %v, want gone: %v", answer, err == nil, gone)
 		}
