@@ -71,13 +71,8 @@ func (k *kubernetes) condition(node, kind string) string {
 
 // reports tries what a guest that has been taken over could do with the token of its pod.
 func (k *kubernetes) reports() {
-	pod := k.ctl("--namespace=unnest-system", "get", "pods", "--field-selector=spec.nodeName=node1", "--output=name")
-	token := strings.TrimSpace(k.ctl("--namespace=unnest-system", "create", "token", "unnest-cni",
-		"--bound-object-kind=Pod", "--bound-object-name="+strings.TrimPrefix(strings.TrimSpace(pod), "pod/")))
-	patch := func(path, body string) string { // kubectl would read the node first, which is forbidden
-		return mustRun(k.t, "curl", "-ksS", "--max-time", "60", "--request", "PATCH", "--header", "Authorization: Bearer "+token,
-			"--header", "Content-Type: application/strategic-merge-patch+json", "--data", body, k.server()+"/api/v1/nodes/"+path)
-	}
+	token := k.nodeToken("unnest-system")
+	patch := func(path, body string) string { return k.patchNode(token, path, body) }
 	own := `{"status":{"conditions":[{"type":"UnnestNetworkReady","status":"True","reason":"NICsAvailable","message":"by hand"}],"capacity":{"unnest.io/nic":"7"},"allocatable":{"unnest.io/nic":"7"}}}`
 	if out := patch("node1/status", own); !strings.Contains(out, `"kind": "Node"`) {
 		k.t.Errorf("a node's own report is refused: %s", out)
@@ -101,6 +96,21 @@ func (k *kubernetes) reports() {
 			k.t.Errorf("reading %s: got %.200s, want 403", path, out)
 		}
 	}
+}
+
+// nodeToken returns the token of the DaemonSet's pod on node1.
+func (k *kubernetes) nodeToken(namespace string) string {
+	k.t.Helper()
+	pod := k.ctl("--namespace="+namespace, "get", "pods", "--selector=app=unnest-cni", "--field-selector=spec.nodeName=node1", "--output=name")
+	return strings.TrimSpace(k.ctl("--namespace="+namespace, "create", "token", "unnest-cni",
+		"--bound-object-kind=Pod", "--bound-object-name="+strings.TrimPrefix(strings.TrimSpace(pod), "pod/")))
+}
+
+// patchNode returns the answer to a patch of a node. kubectl would read the node first, which is forbidden.
+func (k *kubernetes) patchNode(token, path, body string) string {
+	k.t.Helper()
+	return mustRun(k.t, "curl", "-ksS", "--max-time", "60", "--request", "PATCH", "--header", "Authorization: Bearer "+token,
+		"--header", "Content-Type: application/strategic-merge-patch+json", "--data", body, k.server()+"/api/v1/nodes/"+path)
 }
 
 // server returns the URL of the API server on this machine.

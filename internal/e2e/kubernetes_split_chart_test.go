@@ -85,6 +85,7 @@ func (k *kubernetes) splitUnchart() {
 		}
 		return true
 	})
+	k.wantWireGuard(false)
 	k.onNodes("rm -f " + hostloPlugin) // nobody calls it
 	k.apply(webClient("default"))
 	k.ctl("wait", "--for=condition=Ready", "pod/client", podLimit)

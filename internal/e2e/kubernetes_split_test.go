@@ -52,7 +52,8 @@ func TestKubernetesSplitPods(t *testing.T) {
 }
 
 // With the span network the nodes connect the fractions, without a label of their host and without a segment of the
-// daemon. Nothing is left on the nodes. The chart does the same on nodes without a daemon, whose network is another plugin's.
+// daemon. Nothing is left on the nodes. The chart does the same on nodes without a daemon, whose network is another plugin's, and encrypts
+// what fractions send to each other if it is told to.
 func TestKubernetesSplitNetwork(t *testing.T) {
 	k := newKubernetes(t, "--split-pods=network")
 	for _, s := range []struct {
@@ -76,8 +77,17 @@ func TestKubernetesSplitNetwork(t *testing.T) {
 		{"nodes without a daemon", k.splitNoDaemon},
 		{"the chart connects them", k.splitChart},
 		{"a Deployment is split there", k.splitDeployment},
+		{"its packets can be read", func() { k.splitOverheard(false) }},
 		{"rollout there", k.splitRollout},
 		{"it is deleted there", k.splitRemoved},
+		{"the chart encrypts", func() { k.splitEncrypt("wireguard") }},
+		{"a fraction waits for a key", k.splitWaitsForKey},
+		{"its packets cannot be read", func() { k.splitOverheard(true) }},
+		{"a node gets another key", k.splitRekey},
+		{"a node cannot change another's key", k.splitForgedKey},
+		{"it is deleted, too", k.splitRemoved},
+		{"the chart encrypts no more", func() { k.splitEncrypt("none") }},
+		{"the chart encrypts again", func() { k.splitEncrypt("wireguard") }},
 		{"the chart is removed", k.splitUnchart},
 		{"down", k.down},
 	} {
