@@ -1,6 +1,7 @@
 package networkpolicy
 
 import (
+	"slices"
 	"sync"
 
 	"google.golang.org/grpc/codes"
@@ -87,8 +88,9 @@ func (s *Session) wake() {
 // forgetEnded drops the pods that have ended since the last call of TakeEnded.
 func (s *Session) forgetEnded(pods map[string]podRules) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, name := range s.endedOf(pods) {
+	ports := slices.Clone(s.ended)
+	s.mu.Unlock()
+	for _, name := range endedOf(ports, pods) {
 		delete(pods, name)
 	}
 }
@@ -96,22 +98,24 @@ func (s *Session) forgetEnded(pods map[string]podRules) {
 // TakeEnded returns the pods that have ended since the last call, and drops those that are staged.
 func (s *Session) TakeEnded(staged *Staging) []string {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	ended := s.endedOf(staged.pods)
+	ports := s.ended
 	s.ended = nil
+	s.mu.Unlock()
+	ended := endedOf(ports, staged.pods)
 	for _, name := range ended {
 		staged.remove(name)
 	}
 	return ended
 }
 
-// endedOf returns the pods of the ports that have ended. The client may have said only in pods which pod has a port.
-func (s *Session) endedOf(pods map[string]podRules) (ended []string) {
-	if len(s.ended) == 0 {
+// endedOf returns the pods of ports that have ended. The client may have said only in pods which pod has a port. It takes as long as there
+// are pods, so callers do not hold the session's lock, for which other tenants' ports wait.
+func endedOf(ports []endedPort, pods map[string]podRules) (ended []string) {
+	if len(ports) == 0 {
 		return nil
 	}
 	owners := ownersOf(pods)
-	for _, port := range s.ended {
+	for _, port := range ports {
 		name := port.pod
 		if name == "" {
 			name, _ = owners.of(port.podPort)
