@@ -105,6 +105,6 @@ func (g *Guest) reset(ctx context.Context) {
 		g.log.Warn("restore offloads of segments", "error", err)
 	}
 	g.shares.feed(ctx, hotplug.GuestReset{})
-	g.shares.endEphemeral(ctx)
 	g.nics.feed(ctx, hotplug.GuestReset{})
+	g.shares.endEphemeral(ctx) // last: a reset tells the NICs apart that were asked for before
 }
