@@ -164,11 +164,17 @@ func Mounted(dir string) (bool, error) {
 	return false, nil
 }
 
+// initialPIDs is the PID namespace in which a kernel starts (PROC_PID_INIT_INO).
+const initialPIDs = "pid:[4026531836]"
+
 // Used reports whether a process of the guest has a volume mounted, in whichever mount namespace. A volume of a daemon that does not
 // say where it is counts as used. This process must see those of the guest.
+//
+// It does not see files that are open in a file system that was unmounted lazily, a mount namespace that no process has, file systems on top
+// of a volume's files, and threads that have left their process's namespace or outlive its first thread.
 func Used(v *hostdpb.Volume) (bool, error) {
-	if os.Getpid() == 1 {
-		return false, errors.New("the processes of the node are not visible: run this program with hostPID: true")
+	if pids, err := os.Readlink("/proc/self/ns/pid"); err != nil || pids != initialPIDs {
+		return false, errors.Join(err, errors.New("the processes of the node are not visible: run this program with hostPID: true"))
 	}
 	return mountedAnywhere(func(mount string) bool { return isOf(v, mount) })
 }
@@ -196,7 +202,9 @@ func mountedAnywhere(matches func(mount string) bool) (bool, error) {
 	seen := map[string]bool{}
 	for _, process := range processes {
 		namespace, err := os.Readlink(process + "/ns/mnt")
-		if err == nil && seen[namespace] {
+		root, rootErr := os.Readlink(process + "/root") // mountinfo has what is below it
+		view, known := namespace+root, err == nil && rootErr == nil
+		if known && seen[view] {
 			continue
 		}
 		mounts, err := os.ReadFile(process + "/mountinfo")
@@ -206,7 +214,7 @@ func mountedAnywhere(matches func(mount string) bool) (bool, error) {
 		case err != nil:
 			return false, err
 		}
-		seen[namespace] = true
+		seen[view] = known
 		for line := range strings.Lines(string(mounts)) {
 			if matches(line) {
 				return true, nil

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -112,7 +113,8 @@ func TestIsOf(t *testing.T) {
 	}
 }
 
-// A mount in another mount namespace counts, as long as a process has that namespace.
+// A mount in another mount namespace counts, as long as a process has that namespace, also if a process of it has another root
+// directory and does not see the mount.
 func TestMountedAnywhere(t *testing.T) {
 	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
 		t.Skip("needs root: set UNNEST_PRIVILEGED=1")
@@ -129,7 +131,8 @@ func TestMountedAnywhere(t *testing.T) {
 	if mounted() {
 		t.Error("mounted before")
 	}
-	container := exec.Command("unshare", "--mount", "--propagation=private", "sh", "-c", "mount -t tmpfs tmpfs \"$1\" && echo mounted && cat", "sh", dir)
+	script := `exec 3<&0; mount --bind / "$2" && mount -t tmpfs tmpfs "$1" && { cat <&3 & } && exec chroot "$2" sh -c 'echo mounted; exec cat'`
+	container := exec.Command("unshare", "--mount", "--propagation=private", "sh", "-c", script, "sh", dir, t.TempDir())
 	in, err := container.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -141,7 +144,8 @@ func TestMountedAnywhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || !mounted() {
+	lines := bufio.NewReader(out)
+	if line, err := lines.ReadString('\n'); err != nil || !mounted() {
 		t.Errorf("while a container has it: %q, %v", line, err)
 	}
 	if there, err := Mounted(dir); there || err != nil {
@@ -150,7 +154,30 @@ func TestMountedAnywhere(t *testing.T) {
 	if err := errors.Join(in.Close(), container.Wait()); err != nil {
 		t.Error(err)
 	}
-	if mounted() {
-		t.Error("mounted after the container's end")
+	for begin := time.Now(); mounted(); time.Sleep(10 * time.Millisecond) {
+		if time.Since(begin) > time.Minute {
+			t.Fatal("mounted after the container's end")
+		}
+	}
+}
+
+// A program that does not see the processes of the guest cannot tell who uses a volume.
+func TestUsedWithoutHostPID(t *testing.T) {
+	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
+		t.Skip("needs root: set UNNEST_PRIVILEGED=1")
+	}
+	v := &hostdpb.Volume{Tag: "vp1"}
+	if pids, err := os.Readlink("/proc/self/ns/pid"); err != nil || pids != initialPIDs {
+		if used, err := Used(v); used || err == nil || !strings.Contains(err.Error(), "hostPID") {
+			t.Errorf("in a PID namespace of its own: %t, %v", used, err)
+		}
+		return
+	}
+	if used, err := Used(v); used || err != nil {
+		t.Errorf("got %t, %v", used, err)
+	}
+	pod := exec.Command("unshare", "--pid", "--fork", "--mount-proc", os.Args[0], "-test.run=^TestUsedWithoutHostPID$")
+	if out, err := pod.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
 	}
 }

@@ -16,6 +16,9 @@ type published struct {
 	Target string `json:"target"`
 }
 
+// volume is the volume without its target.
+func (p published) volume() published { return published{Pod: p.Pod, Name: p.Name} }
+
 // records is a directory with a file for each volume that is published.
 type records string
 

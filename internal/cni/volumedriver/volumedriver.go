@@ -150,7 +150,7 @@ func parse(r *csi.NodePublishVolumeRequest) (published, error) {
 
 // publish attaches a volume, unless it is attached, and mounts it. What has failed leaves nothing.
 func (d *driver) publish(ctx context.Context, id string, p published, key, group string, readOnly bool) (err error) {
-	_, stale := d.stale.Load(published{Pod: p.Pod, Name: p.Name})
+	_, stale := d.stale.Load(p.volume())
 	switch was, err := d.records.read(id); {
 	case err == nil && was != p:
 		return status.Errorf(codes.AlreadyExists, "volume %s is published as %s/%s at %s", id, was.Pod, was.Name, was.Target)
@@ -281,45 +281,55 @@ func (d *driver) exclusively(what, id string, f func() error) error {
 }
 
 // reclaim forgets what is published no more, and begins to detach what the guest has and nobody uses: of an earlier system of the guest,
-// or of pods that the kubelet has forgotten. ctx bounds that. While a call is under way it does nothing: that may be about to mount one.
-// A daemon that cannot list volumes detaches them.
+// or of pods that the kubelet has forgotten. ctx bounds that. While a call is under way, which may be about to mount one, it does nothing
+// and returns errBusy. A daemon that cannot list volumes detaches them.
 func (d *driver) reclaim(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.busy) > 0 {
-		return nil
+		return errBusy
 	}
 	all, err := d.records.all()
 	if err != nil {
 		return err
 	}
-	r := &hostdpb.CollectVolumesRequest{List: true}
+	r, kept := &hostdpb.CollectVolumesRequest{List: true}, map[published]bool{}
 	for file, p := range all {
 		mounted, err := volume.Mounted(p.Target)
 		if err != nil {
 			return err
 		}
 		if mounted {
-			r.Keep = append(r.Keep, &hostdpb.Volume{Pod: p.Pod, Name: p.Name})
-		} else if err := os.Remove(filepath.Join(string(d.records), file)); err != nil {
-			return err
+			r.Keep, kept[p.volume()] = append(r.Keep, &hostdpb.Volume{Pod: p.Pod, Name: p.Name}), true
+			delete(all, file)
 		}
 	}
-	return d.ask(func(c daemon) error {
+	err = d.ask(func(c daemon) error {
 		limited, cancel := context.WithTimeout(ctx, listLimit) // calls wait
 		defer cancel()
 		answer, err := c.CollectVolumes(limited, r)
 		for _, v := range answer.GetLeft() {
-			switch used, err := d.used(v); {
-			case err != nil:
-				d.log.Warn("leave a volume attached that nobody may use", "pod", v.GetPod(), "volume", v.GetName(), "error", err)
-			case !used:
-				d.detachStale(ctx, published{Pod: v.GetPod(), Name: v.GetName()})
+			p := published{Pod: v.GetPod(), Name: v.GetName()}
+			used, err := d.used(v)
+			if err != nil {
+				d.log.Warn("leave a volume attached that nobody may use", "pod", p.Pod, "volume", p.Name, "error", err)
+			}
+			if kept[p] = used || err != nil; !kept[p] {
+				d.detachStale(ctx, p)
 			}
 		}
 		return err
 	})
+	for file, p := range all {
+		if err == nil && !kept[p.volume()] { // else another pod's record would no longer say that this one uses it
+			err = os.Remove(filepath.Join(string(d.records), file))
+		}
+	}
+	return err
 }
+
+// errBusy says that a call of the kubelet is under way.
+var errBusy = errors.New("calls of the kubelet are under way")
 
 // listLimit bounds how long the daemon may take to list the guest's volumes.
 const listLimit = 10 * time.Second
@@ -340,19 +350,26 @@ func (d *driver) detachStale(ctx context.Context, v published) {
 	})
 }
 
-// keepReclaiming reclaims at each interval until ctx ends.
+// keepReclaiming reclaims at each interval until ctx ends. It logs busyLooks in which calls were under way.
 func (d *driver) keepReclaiming(ctx context.Context) {
-	for {
+	for busy := 0; ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(d.interval):
 		}
-		if err := d.reclaim(ctx); err != nil && ctx.Err() == nil {
+		err := d.reclaim(ctx)
+		if busy++; !errors.Is(err, errBusy) {
+			busy = 0
+		}
+		if err != nil && ctx.Err() == nil && busy%busyLooks == 0 {
 			d.log.Warn("find volumes that nobody uses; trying again", "error", err)
 		}
 	}
 }
+
+// busyLooks is how often calls are under way, one after another, until that is worth a line: ten minutes.
+const busyLooks = 20
 
 func (d *driver) detach(ctx context.Context, p published) error {
 	return d.ask(func(c daemon) error {

@@ -460,13 +460,13 @@ func TestReclaimWaits(t *testing.T) {
 	mount, reclaimed := n.driver.mount, false
 	n.driver.mount = func(ctx context.Context, v *hostdpb.Volume, dir string) error {
 		n.host.fail = func(call string) error { reclaimed = reclaimed || call == "collect"; return nil }
-		if err := n.reclaim(ctx); err != nil || n.host.has() == "" {
+		if err := n.reclaim(ctx); !errors.Is(err, errBusy) || n.host.has() == "" {
 			t.Errorf("while it is being mounted: %v, attached %q", err, n.host.has())
 		}
 		return mount(ctx, v, dir)
 	}
-	if err := errors.Join(n.publish(r), n.reclaim(t.Context())); err != nil || !reclaimed || n.host.has() == "" {
-		t.Errorf("%v, attached %q", err, n.host.has())
+	if err := n.publish(r); err != nil || reclaimed || n.host.has() == "" {
+		t.Errorf("%v, the daemon was asked: %t, attached %q", err, reclaimed, n.host.has())
 	}
 	if err := errors.Join(volume.Unmount(r.GetTargetPath()), n.reclaim(t.Context())); err != nil {
 		t.Error(err)
@@ -488,6 +488,30 @@ func TestTwice(t *testing.T) {
 	if err := n.unpublish(two); err != nil {
 		t.Error(err)
 	}
+	n.wantNothing(two)
+}
+
+// The container of a pod whose mount is gone keeps the volume, also when the other pod that has it ends.
+func TestReclaimTwice(t *testing.T) {
+	n := newNode(t)
+	one, two := n.request("shop", "u1", nil), n.request("shop", "u2", map[string]string{splitPod: "u1"})
+	look := func(used bool) {
+		t.Helper()
+		n.use("shop.u1/data", used, nil)
+		err := n.reclaim(t.Context())
+		if n.detaching.Wait(); err != nil || (n.host.has() == "") == used {
+			t.Errorf("used %t: %v, attached %q", used, err, n.host.has())
+		}
+	}
+	if err := errors.Join(n.publish(one), n.publish(two), volume.Unmount(one.GetTargetPath())); err != nil {
+		t.Fatal(err)
+	}
+	look(true)
+	if err := n.unpublish(two); err != nil || n.host.has() == "" {
+		t.Errorf("when the other pod has ended: %v, attached %q", err, n.host.has())
+	}
+	look(true)
+	look(false)
 	n.wantNothing(two)
 }
 
