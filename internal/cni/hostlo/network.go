@@ -33,7 +33,7 @@ func tunnelOf(h netconf.Hostlo) (loopback.Tunnel, error) {
 	c := loopback.Tunnel{VNI: n.VNI, Fraction: segment.Fraction(n.Fraction), Nodes: n.Nodes}
 	if h.Encryption == netconf.WireGuard {
 		if c.Nodes = nil; len(n.Names) == 0 {
-			return c, plugin.Invalid(errors.New("network.names: want the name of each node for encryption; unnest-kube of this version notes them"))
+			return c, plugin.Invalid(errors.New("network.names: want the name of each node for encryption: delete the pod, which was split before encryption was switched on"))
 		}
 		for _, name := range n.Names {
 			c.Nodes = append(c.Nodes, loopback.WireGuardAddress(name))

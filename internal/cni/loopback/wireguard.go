@@ -90,14 +90,21 @@ func startWireGuard(address netip.Addr) error {
 	return nil
 }
 
-// onlyTunnels sets the packet filter of the device: other nodes reach nothing by the device but tunnels, and nothing
-// is forwarded to or from it.
+// onlyTunnels sets the packet filter of the device, unless it is there: other nodes reach nothing by the device but tunnels, and nothing
+// is forwarded to or from it. To replace a filter takes packets from all queues of the node's user space.
 func onlyTunnels() error {
 	conn, err := nftables.New()
 	if err != nil {
 		return fmt.Errorf("open nftables: %w", err)
 	}
-	filter := conn.AddTable(&nftables.Table{Name: wireGuardDevice, Family: nftables.TableFamilyINet})
+	filter := &nftables.Table{Name: wireGuardDevice, Family: nftables.TableFamilyINet}
+	if slices.IndexFunc([]string{"input", "forward"}, func(chain string) bool {
+		rules, err := conn.GetRules(filter, &nftables.Chain{Name: chain, Table: filter})
+		return err != nil || len(rules) != 2
+	}) < 0 {
+		return nil
+	}
+	conn.AddTable(filter)
 	conn.DelTable(filter) // at once with the next
 	conn.AddTable(filter)
 	chain := func(name string, hook *nftables.ChainHook, rules ...[]expr.Any) {
@@ -128,20 +135,23 @@ func SetWireGuardPeers(own string, nodes []Node) error {
 	})
 }
 
-// RemoveWireGuard removes the device, if it is there, with its key. Tunnels that it carried connect nothing from then on.
+// RemoveWireGuard removes the device with its key, and its packet filter, if they are there. Tunnels that it carried connect nothing from then on.
 func RemoveWireGuard() error {
 	link, err := netlinksafe.LinkByName(wireGuardDevice)
-	if errors.As(err, new(netlink.LinkNotFoundError)) {
-		return nil
+	if err == nil {
+		err = netlink.LinkDel(link)
+	} else if errors.As(err, new(netlink.LinkNotFoundError)) {
+		err = nil
 	}
 	var conn *nftables.Conn
 	if err == nil {
 		conn, err = nftables.New()
 	}
 	if err == nil {
-		filter := conn.AddTable(&nftables.Table{Name: wireGuardDevice, Family: nftables.TableFamilyINet}) // it may not be there
-		conn.DelTable(filter)
-		err = errors.Join(netlink.LinkDel(link), conn.Flush())
+		if filter, missing := conn.ListTableOfFamily(wireGuardDevice, nftables.TableFamilyINet); missing == nil && filter != nil {
+			conn.DelTable(filter)
+			err = conn.Flush()
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("remove device %s: %w", wireGuardDevice, err)
