@@ -198,18 +198,13 @@ func (r *Registry) announce(p *podSegment) {
 
 // announcement is the membership without the members of which the others do not know yet.
 func (p *podSegment) announcement() segment.Membership {
-	m := p.membership()
-	m.Silent = p.silent & m.Members
+	m := segment.Membership{Generation: p.generation, Members: p.members, Silent: p.silent & p.members}
 	for f, e := range p.endpoints {
 		if !e.joining.IsZero() {
 			m.Members = m.Members.Without(f)
 		}
 	}
 	return m
-}
-
-func (p *podSegment) membership() segment.Membership {
-	return segment.Membership{Generation: p.generation, Members: p.members}
 }
 
 // endIfEmpty destroys a segment that has no endpoints.

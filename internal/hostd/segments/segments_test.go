@@ -367,9 +367,14 @@ func TestAnnouncedWhenReady(t *testing.T) {
 	}
 	p, l := s.segments["a/web"], made[TAP("a", "web")]
 	last := func() segment.Membership { return l.announced[len(l.announced)-1] }
-	if _, m := s.Membership("u1n1-1"); m.Members != segment.Of(1, 2) {
-		t.Errorf("a guest is told the members %s", m.Members)
+	told := func(port string, want segment.Membership) {
+		t.Helper()
+		if _, m := s.Membership(port); m != want {
+			t.Errorf("the guest at %s is told %v, want %v", port, m, want)
+		}
 	}
+	told("u1n1-1", segment.Membership{Members: segment.Of(1)})
+	told("u2n1-1", segment.Membership{Members: segment.Of(2)})
 	s.Tick("a")
 	if last().Members != 0 {
 		t.Errorf("announced %v before the guests are ready", last())
@@ -381,6 +386,7 @@ func TestAnnouncedWhenReady(t *testing.T) {
 	if last() != (segment.Membership{Generation: 1, Members: segment.Of(1)}) {
 		t.Errorf("announced %v while the second is not ready", last())
 	}
+	told("u1n1-1", last()) // its ADD waits for no others
 	p.endpoints[2].joining = time.Now().Add(-joinTime - time.Second)
 	s.Tick("a")
 	if last() != (segment.Membership{Generation: 2, Members: segment.Of(1, 2)}) {

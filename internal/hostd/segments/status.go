@@ -78,11 +78,12 @@ func (r *Registry) CheckPodKey(tenant, pod, key string) error {
 	return nil
 }
 
-// Membership returns the mode and the members of the segment of the endpoint at a port.
+// Membership returns the mode of the segment of the endpoint at a port, and the members that have been announced, with the endpoint.
 func (r *Registry) Membership(port string) (mode string, m segment.Membership) {
 	_ = r.with(r.at(port), func(e *endpoint) error {
 		if e != nil {
-			mode, m = e.segment.mode, e.segment.membership()
+			mode, m = e.segment.mode, e.segment.announcement()
+			m.Members, m.Silent = m.Members.With(e.fraction), 0
 		}
 		return nil
 	})
