@@ -145,7 +145,11 @@ func (n *node) restart() {
 		err, used := n.uses[v.GetPod()+"/"+v.GetName()]
 		return used, err
 	}
-	d.dial = func() (daemon, error) { return n.host, n.host.called("dial") }
+	d.dial = func() (daemon, error) {
+		n.host.mu.Lock()
+		defer n.host.mu.Unlock()
+		return n.host, n.host.called("dial")
+	}
 	d.mount = func(_ context.Context, _ *hostdpb.Volume, dir string) error {
 		err := os.MkdirAll(dir, 0o755)
 		if err == nil {

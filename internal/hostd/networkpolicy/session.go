@@ -87,21 +87,25 @@ func (s *Session) wake() {
 
 // forgetEnded drops the pods that have ended since the last call of TakeEnded.
 func (s *Session) forgetEnded(pods map[string]podRules) {
-	s.mu.Lock()
-	ports := slices.Clone(s.ended)
-	s.mu.Unlock()
-	for _, name := range endedOf(ports, pods) {
+	for _, name := range endedOf(s.endedPorts(false), pods) {
 		delete(pods, name)
 	}
 }
 
+// endedPorts returns the ports that have ended since they were last taken.
+func (s *Session) endedPorts(take bool) []endedPort {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ports := slices.Clone(s.ended)
+	if take {
+		s.ended = nil
+	}
+	return ports
+}
+
 // TakeEnded returns the pods that have ended since the last call, and drops those that are staged.
 func (s *Session) TakeEnded(staged *Staging) []string {
-	s.mu.Lock()
-	ports := s.ended
-	s.ended = nil
-	s.mu.Unlock()
-	ended := endedOf(ports, staged.pods)
+	ended := endedOf(s.endedPorts(true), staged.pods)
 	for _, name := range ended {
 		staged.remove(name)
 	}
