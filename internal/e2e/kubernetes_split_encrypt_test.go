@@ -14,6 +14,7 @@ import (
 	"unnest.io/unnest/internal/cni/install"
 	"unnest.io/unnest/internal/cni/loopback"
 	"unnest.io/unnest/internal/kube/splitpod"
+	"unnest.io/unnest/internal/measure/workload"
 	"unnest.io/unnest/internal/testbed/lab"
 )
 
@@ -89,6 +90,31 @@ func (k *kubernetes) splitForgedKey() {
 		if out := k.patchNode(token, tt.path, tt.patch); !strings.Contains(out, tt.want) {
 			k.t.Errorf("%s of %s: got %s, want %q", tt.patch, tt.path, out, tt.want)
 		}
+	}
+}
+
+// splitDatagrams sends the largest datagrams that docs/split-pods.md promises where nodes encrypt, and larger ones, with nodes whose links have the
+// least MTU and with such that have the usual one.
+func (k *kubernetes) splitDatagrams() {
+	const largest = 29_422
+	load := localhostLoad{"", "latency_mean", "sockperf", workload.Params{Protocol: workload.UDP, Size: largest, Duration: time.Second}, 11111}
+	pod := k.splitPod()
+	p := k.serveIn(pod, pod+"-f1", []localhostLoad{load})
+	for _, mtu := range []string{"1280", "1500"} {
+		for _, node := range []string{"node1", "node2"} {
+			k.onNode(node, "sh", "-c", "ip link set mtu "+mtu+" dev $(ip -oneline address show to "+k.nodeAddresses(node)[0].String()+" | cut -d ' ' -f 2)")
+		}
+		load.params.Size = largest
+		latency, err := k.tryLoad(p, load)
+		if err != nil {
+			k.t.Errorf("datagrams of %d bytes over links of %s bytes: %v", largest, mtu, err)
+		}
+		load.params.Size++
+		_, err = k.tryLoad(p, load)
+		if err == nil {
+			k.t.Errorf("datagrams of %d bytes are answered over links of %s bytes", load.params.Size, mtu)
+		}
+		k.t.Logf("links of %s bytes: datagrams of %d bytes take %.0f µs; of %d bytes: %v", mtu, largest, latency, load.params.Size, err)
 	}
 }
 

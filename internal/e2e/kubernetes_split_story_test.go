@@ -37,6 +37,7 @@ var (
 // splitStory is a cluster with the sizes of a cloud's smallest useful VMs, of which it has one too many.
 type splitStory struct {
 	*kubernetes
+	span     string // of segments
 	requests *requests
 	phases   []string // rows of the page
 	lost     []int    // by phase
@@ -46,30 +47,38 @@ type splitStory struct {
 }
 
 // TestKubernetesSplitStory has pods on three nodes that do not fit whole on two. It plans, applies what the plan writes, and
-// removes a node; requests are answered meanwhile. Then it compares a split pod with a whole one.
+// removes a node; requests are answered meanwhile. Then it compares a split pod with a whole one. It does so with both spans of segments.
 func TestKubernetesSplitStory(t *testing.T) {
-	s := &splitStory{kubernetes: newKubernetes(t, "--split-pods", "--nodes=3"), values: map[string][2][]stats.Observation{}}
-	for _, step := range []struct {
-		name string
-		run  func()
-	}{
-		{"up", s.start},
-		{"three nodes", s.storyPods},
-		{"a rolling update", func() {
-			s.phase("a rolling update without splitting", func() {
-				s.ctl("set", "env", "deployment/shop", "VERSION=2")
-				s.ctl("rollout", "status", "deployment/shop", podLimit)
-			})
-		}},
-		{"plan and apply", s.storySplit},
-		{"two nodes", s.storyRemove},
-		{"a split pod and a whole one", s.storyCompare},
-		{"report", s.storyReport},
-		{"down", s.down},
-	} {
-		if !s.step(step.name, step.run) {
-			return
-		}
+	var stories []*splitStory
+	for _, span := range []string{cluster.SpanHost, cluster.SpanNetwork} {
+		t.Run(span, func(t *testing.T) {
+			s := &splitStory{kubernetes: newKubernetes(t, "--split-pods="+span, "--nodes=3"), span: span, values: map[string][2][]stats.Observation{}}
+			for _, step := range []struct {
+				name string
+				run  func()
+			}{
+				{"up", s.start},
+				{"three nodes", s.storyPods},
+				{"a rolling update", func() {
+					s.phase("a rolling update without splitting", func() {
+						s.ctl("set", "env", "deployment/shop", "VERSION=2")
+						s.ctl("rollout", "status", "deployment/shop", podLimit)
+					})
+				}},
+				{"plan and apply", s.storySplit},
+				{"two nodes", s.storyRemove},
+				{"a split pod and a whole one", s.storyCompare},
+				{"down", s.down},
+			} {
+				if !s.step(step.name, step.run) {
+					return
+				}
+			}
+			stories = append(stories, s)
+		})
+	}
+	if !t.Failed() {
+		storyReport(t, stories)
 	}
 }
 
@@ -286,13 +295,8 @@ func (s *splitStory) storyRemove() {
 	<-s.requests.ended
 }
 
-// Workloads between the containers of a pod on 127.0.0.1.
-var storyLoads = []struct {
-	name, metric string
-	tool         string
-	params       workload.Params
-	port         int
-}{
+// storyLoads are the loads that compare a split pod with a whole one.
+var storyLoads = []localhostLoad{
 	{"UDP ping-pong of 64 B, µs", "latency_mean", "sockperf", workload.Params{Protocol: workload.UDP, Size: 64, Duration: time.Second}, 11111},
 	{"TCP stream of 16384 B, Mbit/s", "throughput", "iperf3", workload.Params{Protocol: workload.TCP, Size: 16384, Duration: time.Second}, 5201},
 }
@@ -315,7 +319,11 @@ func (s *splitStory) storyCompare() {
 	for _, kind := range kinds {
 		s.apply(pod(kind, kind == "split"))
 		s.ctl("wait", "--for=condition=Ready", "pod/"+kind, podLimit)
-		servers[kind] = s.serveIn(kind)
+		last := kind
+		if kind == "split" {
+			last += "-f1"
+		}
+		servers[kind] = s.serveIn(kind, last, storyLoads)
 	}
 	note := func(metric string, i, round int, value float64) {
 		both := s.values[metric]
@@ -326,7 +334,7 @@ func (s *splitStory) storyCompare() {
 	for round := range *storyRounds {
 		for _, i := range rand.Perm(len(kinds)) {
 			for _, l := range storyLoads {
-				note(l.name, i, round, s.loadIn(servers[kinds[i]], l.tool, l.params, l.port, l.metric))
+				note(l.name, i, round, s.loadIn(servers[kinds[i]], l))
 			}
 			began, name := time.Now(), "starts-"+kinds[i]
 			s.apply(pod(name, kinds[i] == "split"))
@@ -339,54 +347,11 @@ func (s *splitStory) storyCompare() {
 	s.ctl("delete", "pod/split", "pod/whole", "--wait", podLimit)
 }
 
-// podLoad is where client and server of a pod run: nodes, and the processes whose network namespace they enter.
-type podLoad struct{ client, clientPID, server, serverPID string }
-
-// serveIn starts the servers of all loads in the last container of a pod, with the tools of its node. They end with the node.
-func (s *splitStory) serveIn(pod string) (p podLoad) {
-	s.t.Helper()
-	pid := func(pod, container string) (node, pid string) {
-		node = s.ctl("get", "pod", pod, "--output=jsonpath={.spec.nodeName}")
-		id := s.ctl("get", "pod", pod, `--output=jsonpath={.status.containerStatuses[?(@.name=="`+container+`")].containerID}`)
-		return node, strings.TrimSpace(s.onNode(node, "sh", "-c", "ctr --namespace k8s.io tasks list | grep "+strings.TrimPrefix(id, "containerd://")+" | { read -r id pid rest; echo $pid; }"))
-	}
-	p.client, p.clientPID = pid(pod, "front")
-	last := pod
-	if pod == "split" {
-		last += "-f1"
-	}
-	p.server, p.serverPID = pid(last, "back")
-	for _, l := range storyLoads {
-		w, err := workload.Lookup(l.tool)
-		s.check(err)
-		server := strings.Join(w.Server(l.params, workload.Endpoint{Address: "127.0.0.1", Port: l.port}), " ")
-		log := fmt.Sprintf("/tmp/%s-%s.log", pod, l.tool)
-		s.onNode(p.server, "sh", "-c", fmt.Sprintf("setsid nsenter --net=/proc/%s/ns/net %s >%s 2>&1 </dev/null &", p.serverPID, server, log))
-		s.eventually(l.tool+" serves", func() bool { return strings.Contains(s.onNode(p.server, "cat", log), w.Ready()) })
-	}
-	return p
-}
-
-// loadIn runs a client of a load, and returns a metric.
-func (s *splitStory) loadIn(p podLoad, tool string, params workload.Params, port int, metric string) float64 {
-	s.t.Helper()
-	w, err := workload.Lookup(tool)
-	s.check(err)
-	out := s.onNode(p.client, "sh", "-c", fmt.Sprintf("nsenter --net=/proc/%s/ns/net %s", p.clientPID, strings.Join(w.Client(params, workload.Endpoint{Address: "127.0.0.1", Port: port}), " ")))
-	parsed, err := w.Parse(params, []byte(out))
-	s.check(err)
-	for _, v := range parsed.Values {
-		if v.Metric == metric {
-			return v.Value
-		}
-	}
-	s.t.Fatalf("%s has no %s:\n%s", tool, metric, out)
-	return 0
-}
-
-// storyReport prints the tables, and publishes them if asked to.
-func (s *splitStory) storyReport() {
-	var table strings.Builder
+// tables returns the rows of the requests, and those of the comparison.
+func (s *splitStory) tables() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "## Segments with the span `%s`\n\n| requests | seconds | answered | lost | longest time without an answer, s |\n|---|---:|---:|---:|---:|\n", s.span)
+	fmt.Fprintf(&b, "%s\n\n| | whole pod | split pod | ratio |\n|---|---:|---:|---|\n", strings.Join(s.phases, "\n"))
 	for _, metric := range []string{storyStart, storyLoads[0].name, storyLoads[1].name} {
 		both, ratio := s.values[metric], "one round, no verdict"
 		if len(both[0]) > 1 {
@@ -394,23 +359,36 @@ func (s *splitStory) storyReport() {
 			s.check(err)
 			ratio = ratioInWords(e)
 		}
-		fmt.Fprintf(&table, "| %s | %.1f | %.1f | %s |\n", metric, centerOf(s.t, both[1]), centerOf(s.t, both[0]), ratio)
+		fmt.Fprintf(&b, "| %s | %.1f | %.1f | %s |\n", metric, centerOf(s.whole, both[1]), centerOf(s.whole, both[0]), ratio)
 	}
-	phases := strings.Join(s.phases, "\n")
-	s.t.Logf("%v $/h; split %s\n%s\n%s", s.cost, s.split, phases, table.String())
+	return b.String()
+}
+
+// storyReport prints the tables, and publishes them if asked to.
+func storyReport(t *testing.T, stories []*splitStory) {
+	first := stories[0]
+	var tables []string
+	for _, s := range stories {
+		tables = append(tables, s.tables())
+		if s.cost != first.cost || s.split != first.split {
+			t.Errorf("the plans differ: %v $/h, split %q, and %v $/h, split %q", first.cost, first.split, s.cost, s.split)
+		}
+	}
+	text := strings.Join(tables, "\n")
+	t.Logf("%v $/h; split %s\n%s", first.cost, first.split, text)
 	if *splitReport == "" {
 		return
 	}
-	host, err := machine.DescribeHost(s.t.Context())
-	s.check(err)
+	host, err := machine.DescribeHost(t.Context())
+	first.check(err)
 	accel, err := guest.ChooseAccel("")
-	s.check(err)
-	page := fmt.Sprintf(splitPage, *storyRounds, s.cost[0], s.cost[1], phases, strings.TrimSpace(table.String()), s.split, storyModel,
+	first.check(err)
+	page := fmt.Sprintf(splitPage, *storyRounds, first.cost[0], first.cost[1], text, first.split, storyModel,
 		time.Now().UTC().Format(time.DateOnly), accel.Accel, host.CPU, strconv.Itoa(host.VCPUs), host.Kernel)
-	s.check(os.WriteFile(filepath.Clean(*splitReport), []byte(page), 0o644))
+	first.check(os.WriteFile(filepath.Clean(*splitReport), []byte(page), 0o644))
 }
 
-// splitPage takes the number of rounds, the cost before and after, the rows of phases and of the comparison, the annotation, the model of
+// splitPage takes the number of rounds, the cost before and after, the tables, the annotation, the model of
 // the nodes, date, accelerator, processor, number of processors, and kernel.
 const splitPage = `# Split pods: from three nodes to two
 
@@ -420,23 +398,19 @@ For readers of [split-pods.md](../split-pods.md) who want to see a plan carried 
 **Result.** The pods of three nodes do not fit whole on two. ` + "`unnest plan --write`" + ` splits one of them, ` + "`kubectl apply`" + ` carries it out, and the third node is
 removed: %.4[2]f $/h before, %.4[3]f $/h after.
 
-| requests | seconds | answered | lost | longest time without an answer, s |
-|---|---:|---:|---:|---:|
 %[4]s
+## How it was measured
 
-| | whole pod | split pod | ratio |
-|---|---:|---:|---|
-%[5]s
-
-- The nodes have 2 vCPUs and 1.5 GiB, and the label of ` + "`%[7]s`" + `, which has 2 vCPUs and 2 GiB, and whose price is that of AWS on demand. Two pods have one container that requests 1.2 vCPUs. A third one, ` + "`shop`" + `,
-  has two that request 0.5 vCPUs each. The plan writes the annotation ` + "`unnest.io/split: \"%[6]s\"`" + ` for its Deployment.
+- The nodes have 2 vCPUs and 1.5 GiB, and the label of ` + "`%[6]s`" + `, which has 2 vCPUs and 2 GiB, and whose price is that of AWS on demand. Two pods have one container that requests 1.2 vCPUs. A third one, ` + "`shop`" + `,
+  has two that request 0.5 vCPUs each. The plan writes the annotation ` + "`unnest.io/split: \"%[5]s\"`" + ` for its Deployment.
 - A request goes to a Service of ` + "`shop`" + `, by the port of a node that stays. The container ` + "`front`" + ` answers with what ` + "`back`" + ` answers it at 127.0.0.1. One is sent 50 ms after the
   answer of the last. It is lost if it fails, or its answer is another one. Containers serve for 10 s after they are told to end. The Deployment has the
   default strategy, so the new pod is ready before the old one ends. The node of the old pod is cordoned before the split.
-- The second table is of other pods, without requests for processors, on the two nodes that are left: %[1]d rounds with both in random order. Both containers of the whole pod are on one node, and
-  those of the split one on two, which the host connects. Values are geometric means, ratios are of the split pod to the whole one in the same round with their 95 %%
-  interval, by [the rule of all reports](../explanation/statistics.md).
+- The second table of each span is of other pods, without requests for processors, on the two nodes that are left: %[1]d rounds with both in random order. Both containers of the whole pod are on one
+  node, and those of the split one on two, which the host connects (span ` + "`host`" + `), or a tunnel between the nodes (span ` + "`network`" + `). Values are geometric means. Ratios are of the split pod to the whole
+  one in the same round with their 95 %% interval, by [the rule of all reports](../explanation/statistics.md).
+- Each span has a cluster of its own, one after the other: compare the ratios, not the values.
 - Control plane and nodes share the processors of one machine, so times are longer than on a cluster, and those of the rolling updates can be compared with each other only.
 
-%[8]s, accelerator %[9]s, %[10]s, %[11]s processors, Linux %[12]s.
+%[7]s, accelerator %[8]s, %[9]s, %[10]s processors, Linux %[11]s.
 `

@@ -83,6 +83,7 @@ func TestKubernetesSplitNetwork(t *testing.T) {
 		{"the chart encrypts", func() { k.splitEncrypt("wireguard") }},
 		{"a fraction waits for a key", k.splitWaitsForKey},
 		{"its packets cannot be read", func() { k.splitOverheard(true) }},
+		{"the largest datagrams arrive", k.splitDatagrams},
 		{"a node gets another key", k.splitRekey},
 		{"a node cannot change another's key", k.splitForgedKey},
 		{"it is deleted, too", k.splitRemoved},

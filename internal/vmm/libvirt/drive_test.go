@@ -112,7 +112,7 @@ func TestDriveThatResets(t *testing.T) {
 				return libvirt
 			}
 		}
-		t.Fatal("the firmware did not close the tray")
+		t.Fatalf("the firmware did not close the tray: %s\n%s", h.daemon.Virsh("domstate", "--reason", "scsi"), h.daemon.Virsh("qemu-monitor-command", "scsi", "--hmp", "info registers"))
 		return false
 	}
 	for wait := time.Second / 2; !unknown(wait); wait *= 2 {
