@@ -37,7 +37,7 @@ called after its own, by a copy of its configuration that comes first. The copy 
 
 With -wireguard it makes the WireGuard device unnest-wg for the tunnels between fractions, notes its public key in the node's annotation
 unnest.io/wireguard-key, and has the device follow those of the other nodes. The private key is in the kernel only. Without -wireguard, and
-when the DaemonSet is deleted, the device goes.
+when the DaemonSet is deleted, it removes the device.
 
 `
 
@@ -103,7 +103,7 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 	}
 	if !*encrypt { // it was switched off
 		if err := loopback.RemoveWireGuard(); err != nil {
-			k.log.Error("the WireGuard device stays", "error", err)
+			k.log.Error("remove the WireGuard device", "error", err)
 		}
 	}
 	ended.Go(func() {
@@ -197,7 +197,7 @@ func (n Node) undo(r *reporter, log *slog.Logger) {
 		return
 	}
 	if err := loopback.RemoveWireGuard(); err != nil {
-		log.Error("the WireGuard device stays", "error", err)
+		log.Error("remove the WireGuard device", "error", err)
 	}
 	if !n.Chain {
 		return

@@ -136,7 +136,7 @@ func MakeTunnel(pod ns.NetNS, name, id string, t Tunnel) (err error) {
 
 // pathMTU returns the smallest MTU of the links to the peers, without what WireGuard needs of it.
 func (t Tunnel) pathMTU() (mtu int, err error) {
-	to, err := t.carriers()
+	to, err := t.underlay()
 	if err != nil {
 		return 0, err
 	}

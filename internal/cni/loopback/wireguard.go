@@ -22,17 +22,17 @@ import (
 const wireGuardDevice = "unnest-wg"
 
 const (
-	// wireGuardHeader is what WireGuard adds to a packet at most, in bytes: IPv6, UDP, its header and its tag. It fills a packet up
-	// to a multiple of wireGuardBlock.
+	// wireGuardHeader is the most that WireGuard adds to a packet, in bytes: headers of IPv6, UDP and WireGuard, and a tag. It also pads
+	// packets to a multiple of wireGuardBlock.
 	wireGuardHeader, wireGuardBlock = 40 + 8 + 16 + 16, 16
-	// wireGuardMTU is larger than that of the nodes' links: the kernel sends WireGuard's packets in fragments, but none over IPv6 of a
-	// tunnel inside it. WireGuard drops what the receiver has to put together from more than 25 (MAX_SKB_FRAGS+8); links of 1280 bytes need 24.
+	// wireGuardMTU is larger than the MTU of the nodes' links. The kernel fragments the packets that WireGuard sends, but not those of a tunnel
+	// over IPv6 inside it. WireGuard drops packets of more than 25 fragments (MAX_SKB_FRAGS+8); links of 1280 bytes need 24.
 	wireGuardMTU = (24*(1280-40-8) - wireGuardHeader + 40) / wireGuardBlock * wireGuardBlock
 )
 
-// EnsureWireGuard makes the WireGuard device of the node with this name in the network namespace of the calling thread, or what of it is
-// missing, and returns its public key in base64. It makes the private key, which is in the kernel only: a device that is there keeps it.
-// The device passes tunnels only. If it was not there, nothing is left on an error.
+// EnsureWireGuard makes the WireGuard device of a node in the network namespace of the calling thread, or what of it is missing, and returns
+// its public key in base64. It generates a private key, which it stores in the kernel only, unless the device has one. The device
+// passes tunnels only. On an error it removes a device that it made.
 func EnsureWireGuard(node string) (key string, err error) {
 	_, err = netlinksafe.LinkByName(wireGuardDevice)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
@@ -74,7 +74,7 @@ func EnsureWireGuard(node string) (key string, err error) {
 	return key, startWireGuard(WireGuardAddress(node))
 }
 
-// startWireGuard gives the device its address, which nothing chooses as a source by itself, because it is deprecated.
+// startWireGuard gives the device its address. It is deprecated, so that the kernel never chooses it as a source.
 func startWireGuard(address netip.Addr) error {
 	link, err := netlinksafe.LinkByName(wireGuardDevice)
 	if err != nil {
@@ -90,8 +90,8 @@ func startWireGuard(address netip.Addr) error {
 	return nil
 }
 
-// onlyTunnels sets the packet filter of the device, unless it is there: other nodes reach nothing by the device but tunnels, and nothing
-// is forwarded to or from it. To replace a filter takes packets from all queues of the node's user space.
+// onlyTunnels sets the packet filter of the device, unless it is there: the device passes tunnels of other nodes only, and forwards
+// nothing. It replaces no filter, because the kernel then drops the packets that wait in the queues of the node's user space.
 func onlyTunnels() error {
 	conn, err := nftables.New()
 	if err != nil {
@@ -128,14 +128,14 @@ func onWireGuard(link expr.MetaKey, op expr.CmpOp) []expr.Any {
 	return []expr.Any{&expr.Meta{Key: link, Register: 1}, &expr.Cmp{Op: op, Register: 1, Data: name}}
 }
 
-// SetWireGuardPeers has the device of the node own send to the other nodes, and to no others.
+// SetWireGuardPeers makes the other nodes the only peers of the device of the node own.
 func SetWireGuardPeers(own string, nodes []Node) error {
 	return withWireGuard(func(c *wgctrl.Client, d *wgtypes.Device) error {
 		return c.ConfigureDevice(wireGuardDevice, wgtypes.Config{Peers: peersOf(own, nodes, d.Peers)})
 	})
 }
 
-// RemoveWireGuard removes the device with its key, and its packet filter, if they are there. Tunnels that it carried connect nothing from then on.
+// RemoveWireGuard removes the device, its key, and its packet filter. It does nothing if they are not there. Tunnels inside it pass no packets then.
 func RemoveWireGuard() error {
 	link, err := netlinksafe.LinkByName(wireGuardDevice)
 	if err == nil {
@@ -159,7 +159,7 @@ func RemoveWireGuard() error {
 	return nil
 }
 
-// withWireGuard calls f with what the device is.
+// withWireGuard calls f with the device's present configuration.
 func withWireGuard(f func(*wgctrl.Client, *wgtypes.Device) error) error {
 	c, err := wgctrl.New()
 	if err == nil {
@@ -181,8 +181,8 @@ func withWireGuard(f func(*wgctrl.Client, *wgtypes.Device) error) error {
 // encrypted reports whether the tunnel is inside WireGuard.
 func (t Tunnel) encrypted() bool { return wireGuardNetwork.Contains(t.local()) }
 
-// carriers returns where packets to the peers leave the node: to their addresses, or if these are inside WireGuard, to where the device sends.
-func (t Tunnel) carriers() (to []netip.Addr, err error) {
+// underlay returns the peers' addresses on the network of the nodes: their own, or their endpoints if the tunnel is inside WireGuard.
+func (t Tunnel) underlay() (to []netip.Addr, err error) {
 	if !t.encrypted() {
 		for _, node := range t.peers {
 			to = append(to, node)

@@ -16,8 +16,8 @@ const WireGuardPort = 26678
 // wireGuardNetwork has the addresses of nodes inside WireGuard (RFC 4193).
 var wireGuardNetwork = netip.MustParsePrefix("fd75:6e6e:6573::/48")
 
-// WireGuardAddress returns the address of a node inside WireGuard, of its name in the API server: no other node can have that,
-// and it stays after a restart of the node. 80 bits of a hash make it.
+// WireGuardAddress returns the address of a node inside WireGuard: 80 bits of a hash of its name in the API server. It is unique in a
+// cluster, and stays after a restart of the node.
 func WireGuardAddress(node string) netip.Addr {
 	a, sum := wireGuardNetwork.Addr().As16(), sha256.Sum256([]byte(node))
 	copy(a[wireGuardNetwork.Bits()/8:], sum[:])
@@ -31,9 +31,9 @@ type Node struct {
 	Internal []netip.Addr
 }
 
-// peersOf returns the changes that give the device of the node own, which has the peers present, all nodes with a key as its peers, each
-// with its address only. A peer is at the first internal address of a family that own has, too. A node that says to have the key of
-// another is the same peer, which stays where it was: the node cannot send as the other. A peer that has all this already is no change.
+// peersOf returns the changes that make all other nodes with a key the peers of the node own, instead of the peers present. A peer may send with its
+// address only. Its endpoint is its first internal address of a family that own has, too. Nodes that claim the same key are one peer,
+// whose endpoint stays, so none can send as the other. Peers that need no change are left out.
 func peersOf(own string, nodes []Node, present []wgtypes.Peer) (changes []wgtypes.PeerConfig) {
 	is4 := map[bool]bool{}
 	for _, n := range nodes {
