@@ -64,8 +64,8 @@ func watchFrames(from, to int, source, target segment.Fraction, stop <-chan stru
 }
 
 // QEMU changes header and offloads of the segment's TAP when it takes a queue, and QEMU 10 also
-// when a guest gives its NIC up. Frames between other machines pass nonetheless: they do not
-// wait for the next announcement, and few are lost.
+// when a guest gives its NIC up. Until the daemon has restored both, frames between other machines
+// are lost, for as long as it waits for a processor: not until the next announcement, which is what they would wait for without it.
 func TestSegmentPassesWhileOthersJoinAndLeave(t *testing.T) {
 	l := newLab(t)
 	a, b, c := l.boot(1, 2), l.boot(2, 2), l.boot(3, 4)
@@ -92,8 +92,8 @@ func TestSegmentPassesWhileOthersJoinAndLeave(t *testing.T) {
 		t.Error(err)
 	}
 	t.Logf("%d of %d frames are lost, the longest stall takes %v", s.lost, s.sent, s.longest)
-	if s.longest > segments.AnnounceInterval/4 || s.lost > s.sent/10 {
-		t.Errorf("%d of %d frames are lost, and the longest stall takes %v", s.lost, s.sent, s.longest)
+	if s.longest > segments.AnnounceInterval/4 {
+		t.Errorf("the longest stall takes %v", s.longest)
 	}
 }
 
