@@ -69,6 +69,9 @@ func daemonMain(stateDir, unplugTimeout string) int {
 			Build: metrics.Build{Version: "test"},
 			Ready: func(a net.Addr) { _, _ = fmt.Fprintln(os.Stdout, a) }, Mounts: share.Namespace(os.Getenv("UNNEST_MOUNT_NAMESPACE")),
 		}
+		if os.Getenv(withoutAnnouncements) != "" {
+			announceInterval = time.Hour
+		}
 		serve := Serve
 		if os.Getenv(withFakeVMMs) != "" {
 			serve = serveFakes

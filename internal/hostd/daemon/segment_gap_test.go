@@ -13,11 +13,13 @@ import (
 	"unnest.io/unnest/internal/hostapi/segment"
 )
 
-// stall counts the frames from one machine to another that do not pass. Frames, not time: the sender, too, waits for a processor.
+// withoutAnnouncements is the environment variable with which the daemon of a lab announces no members but new ones.
+const withoutAnnouncements = "UNNEST_TEST_WITHOUT_ANNOUNCEMENTS"
+
+// stall counts the frames from one machine to another.
 type stall struct {
 	mu         sync.Mutex
 	lost, sent int
-	row, most  int // lost one after the other, now and at most
 }
 
 // watchFrames sends a frame from one queue to the other each millisecond, until stop is closed.
@@ -50,13 +52,9 @@ func watchFrames(from, to int, source, target segment.Fraction, stop <-chan stru
 			}
 			s.mu.Lock()
 			s.sent++
-			s.row++
-			if arrived {
-				s.row = 0
-			} else {
+			if !arrived {
 				s.lost++
 			}
-			s.most = max(s.most, s.row)
 			s.mu.Unlock()
 		}
 	}()
@@ -64,9 +62,10 @@ func watchFrames(from, to int, source, target segment.Fraction, stop <-chan stru
 }
 
 // QEMU changes header and offloads of the segment's TAP when it takes a queue, and QEMU 10 also
-// when a guest gives its NIC up. Until the daemon has restored both, frames between other machines
-// are lost, for as long as it waits for a processor: not until the next announcement, which is what they would wait for without it.
+// when a guest gives its NIC up. Frames between other machines are lost until the daemon has restored both. It does so at once:
+// there is no announcement here, which would do it, too.
 func TestSegmentPassesWhileOthersJoinAndLeave(t *testing.T) {
+	t.Setenv(withoutAnnouncements, "1")
 	l := newLab(t)
 	a, b, c := l.boot(1, 2), l.boot(2, 2), l.boot(3, 4)
 	l.serve(patience)
@@ -77,24 +76,26 @@ func TestSegmentPassesWhileOthersJoinAndLeave(t *testing.T) {
 	defer unix.Close(to)
 	stop := make(chan struct{})
 	s, ended := watchFrames(from, to, a.fraction("default/web"), b.fraction("default/web"), stop)
+	passes := func(what string) {
+		t.Helper()
+		passed := s.count()
+		l.eventually(what, func() bool { return s.count() > passed+10 })
+	}
 	for i := range 5 {
 		container := fmt.Sprint("c", i)
 		c.mustJoin("web", container)
 		queue := c.queue(tapOf("default/web"))
 		err := errors.Join(unix.IoctlSetPointerInt(queue, unix.TUNSETVNETHDRSZ, 10), unix.IoctlSetInt(queue, unix.TUNSETOFFLOAD, 0), unix.Close(queue))
 		l.check(err)
+		passes("frames pass after a change")
 		c.leaveWilling(container)
+		passes("frames pass after one has left")
 	}
-	sent := s.count()
-	l.eventually("frames pass after the last one has left", func() bool { return s.count() > sent+10 })
 	close(stop)
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	t.Logf("%d of %d frames are lost, %d one after the other", s.lost, s.sent, s.most)
-	if s.most > 100 { // of a millisecond and more each
-		t.Errorf("%d frames are lost one after the other", s.most)
-	}
+	t.Logf("%d of %d frames are lost", s.lost, s.sent)
 }
 
 func (s *stall) count() int {

@@ -56,13 +56,16 @@ func (d *daemon) process(ctx context.Context, r record.Guest) (int, error) {
 	return guestrun.Process(ctx, r)
 }
 
+// announceInterval is how often members are announced, which tests change.
+var announceInterval = segments.AnnounceInterval
+
 // followSegments announces the members of the segments until ctx ends, and tries again to
 // take over those that are left alone. A tenant whose segments are slow does not keep the
 // others waiting.
 func (d *daemon) followSegments(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
-	for wait(ctx, segments.AnnounceInterval) {
+	for wait(ctx, announceInterval) {
 		for _, tenant := range d.host.Segments.Tenants() {
 			running.Go(func() { d.announceSegments(ctx, tenant) })
 		}
