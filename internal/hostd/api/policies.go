@@ -72,8 +72,8 @@ func (h *Handler) serveApply(stream applyStream, s *networkpolicy.Session) error
 			if err := h.tell(stream, s, staged); err != nil {
 				return err
 			}
-		case <-s.Superseded:
-			return networkpolicy.ErrSuperseded
+		case <-s.Over:
+			return s.Err
 		case <-h.serving.Done():
 			return grpcstatus.Error(codes.Unavailable, guestrun.ErrStopping.Error())
 		}
@@ -114,8 +114,8 @@ func (h *Handler) apply(stream applyStream, s *networkpolicy.Session, staged *ne
 			if err := h.tell(stream, s, staged); err != nil {
 				return err
 			}
-		case <-s.Superseded:
-			return networkpolicy.ErrSuperseded
+		case <-s.Over:
+			return s.Err
 		case <-stream.Context().Done():
 			return stream.Context().Err()
 		case <-h.serving.Done():

@@ -19,7 +19,7 @@ func (p *Policies) planned(present *tenant, session *Session, pods map[string]po
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.tenants[session.Tenant] != present || present.session != session {
-		return nil, nil, ErrSuperseded
+		return nil, nil, session.Err
 	}
 	t := *present // changed here only
 	t.set(pods)
@@ -33,7 +33,7 @@ func (p *Policies) Commit(session *Session, s *Staging) (c Committed, err error)
 	pods := maps.Clone(s.pods)
 	t := p.tenant(session.Tenant)
 	if t == nil {
-		return c, ErrSuperseded
+		return c, session.Err
 	}
 	t.keeping.Lock() // before a turn: whoever has one does not wait for the disk
 	defer t.keeping.Unlock()
@@ -65,11 +65,15 @@ func (p *Policies) Commit(session *Session, s *Staging) (c Committed, err error)
 	var undo func() error
 	err = change(func() error {
 		if p.tenants[t.name] != t || t.session != session {
-			return ErrSuperseded
+			return session.Err
 		}
 		old, unread, spoken := t.pods, t.unread, t.spoken
 		undo = func() error {
 			session.forgetEnded(old)
+			if t.session != session { // it does not know all that have ended
+				maps.DeleteFunc(old, func(_ string, pod podRules) bool { return pod.UID == "" })
+				unread = "a commit failed whose stream is over: it is not known which pods have ended meanwhile"
+			}
 			t.set(old)
 			t.unread, t.spoken = unread, spoken
 			return p.apply(t)

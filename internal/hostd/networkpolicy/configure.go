@@ -93,7 +93,7 @@ func (p *Policies) applyAll() error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.tenants)) {
-		p.tenants[name].session.tellRanges()
+		p.tenants[name].tellRanges()
 		errs = append(errs, p.apply(p.tenants[name]))
 	}
 	return errors.Join(errs...)
@@ -146,7 +146,7 @@ func (p *Policies) assign(iface string, r attachment.Record, node func(string) s
 		return false
 	}
 	p.ports[iface] = podPort{tenant, r.PodUID, node(iface), r.Addrs(), r.Services, r.Addresses}
-	p.tenants[tenant].session.tellOwner(r.PodUID)
+	p.tenants[tenant].tellOwner(r.PodUID)
 	return true
 }
 

@@ -81,10 +81,10 @@ func TestOwnership(t *testing.T) {
 	want("[10.1.0.0/16] [fd00::/64 10.9.0.1/32] u1[10.9.0.2 fd00::2]")
 	want("nothing")
 	delete(p.ports, "a")
-	s.tellOwner("u1")
+	p.tenants["default"].tellOwner("u1")
 	want("[] [] u1[fd00::2]")
 	delete(p.ports, "b")
-	s.tellOwner("u1")
+	p.tenants["default"].tellOwner("u1")
 	p.NodesChanged("default")
 	want("[10.1.0.0/16] [fd00::/64 10.9.0.1/32] u1[]")
 }

@@ -12,26 +12,14 @@ import (
 // A policy client learns from the daemon which addresses the pods here have: the status of a
 // pod is what its node has written.
 
-// tellOwner has the client, if there is one, told of the NICs of a pod.
-func (s *Session) tellOwner(uid string) {
-	if s == nil || uid == "" || uid == attachment.NoPod {
-		return
+// tellOwner has the client told of the NICs of a pod.
+func (t *tenant) tellOwner(uid string) {
+	if uid != "" && uid != attachment.NoPod {
+		t.tell(func(s *Session) { s.owners[uid] = true })
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.owners[uid] = true
-	s.wake()
 }
 
-func (s *Session) tellRanges() {
-	if s == nil {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ranges = true
-	s.wake()
-}
+func (t *tenant) tellRanges() { t.tell(func(s *Session) { s.ranges = true }) }
 
 // NodesChanged says that Nodes returns others for a tenant.
 func (p *Policies) NodesChanged(tenant string) {
@@ -41,7 +29,7 @@ func (p *Policies) NodesChanged(tenant string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if t := p.tenants[tenant]; t != nil {
-		t.session.tellRanges()
+		t.tellRanges()
 	}
 }
 

@@ -163,14 +163,14 @@ func (p *Policies) Disconnect(iface string) error {
 	}
 	delete(p.ports, iface)
 	t := p.tenants[port.tenant]
-	t.session.tellOwner(port.podUID)
+	t.tellOwner(port.podUID)
 	name, _ := t.owners.of(port)
 	if name != "" && t.pods[name].UID == "" {
 		t.forget(name)
 	} else {
 		name = ""
 	}
-	t.session.tellEnded(endedPort{port, name})
+	t.tell(func(s *Session) { s.ended = append(s.ended, endedPort{port, name}) })
 	return p.update(port.tenant)
 }
 

@@ -542,6 +542,88 @@ func TestNewPodEndsDuringCommit(t *testing.T) {
 	}
 }
 
+// A client that does not read, while the NICs of its pods end and others begin, loses its session: the daemon keeps no more for it. No pod
+// gets the policy of one that has ended meanwhile, by a commit that it has sent before or by the undo of one. A new session is in step.
+func TestClientDoesNotRead(t *testing.T) {
+	disconnect := func(b *bench, iface string) {
+		if err := b.policies.Disconnect(iface); err != nil {
+			b.Error(err)
+		}
+	}
+	connect := func(b *bench, iface, uid string) {
+		r := b.record(iface)
+		r.PodUID = uid
+		if err := b.policies.Connect(iface, r); err != nil {
+			b.Error(err)
+		}
+	}
+	behind := map[string]func(b *bench, s *Session){
+		"ends": func(b *bench, s *Session) {
+			s.ended = append(s.ended, make([]endedPort, maxUntold-len(s.ended))...)
+			disconnect(b, "p2")
+			connect(b, "p2", attachment.NoPod)
+		},
+		"NICs": func(b *bench, s *Session) {
+			for i := range maxUntold {
+				s.owners[fmt.Sprint("uid-", i)] = true
+			}
+			connect(b, "p2", "uid-new")
+		},
+		"a newer session": func(b *bench, s *Session) {
+			if _, err := b.policies.Begin("shop"); err != nil {
+				b.Error(err)
+			}
+		},
+	}
+	for what, fallBehind := range behind {
+		for _, during := range []bool{false, true} { // the commit
+			b := newBench(t)
+			session, err := b.policies.Begin("shop")
+			if err != nil {
+				t.Fatal(err)
+			}
+			staged := NewStaging()
+			if err := staged.Add(&hostdpb.ApplyRequest{Pod: podWith("a", "p1", 1, 1)}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := b.policies.Commit(session, staged); err != nil {
+				t.Fatal(err)
+			}
+			lose := func() {
+				fallBehind(b, session)
+				disconnect(b, "p1")
+			}
+			if during {
+				b.policies.disk.write = func(string, any) error { lose(); return errTooLong }
+				b.policies.disk.truncate = func(string, int64) error { return errTooLong }
+			} else {
+				lose()
+			}
+			if _, err := b.policies.Commit(session, staged); err == nil || !during && !errors.Is(err, session.Err) {
+				t.Errorf("%s, during the commit %t: the commit ends with %v", what, during, err)
+			}
+			select {
+			case <-session.Over:
+			default:
+				t.Errorf("%s, during the commit %t: the session goes on", what, during)
+			}
+			disconnect(b, "p3")
+			connect(b, "p1", attachment.NoPod)
+			if n := b.ingress("p1"); n == 1 || during && n != 0 {
+				t.Errorf("%s, during the commit %t: the next pod with the address has %d ranges of peers", what, during, n)
+			}
+			if what != "a newer session" {
+				if len(session.ended) > 0 || len(session.owners) > 0 || b.policies.State("shop") != hostdpb.PolicyState_POLICY_STATE_NO_CLIENT {
+					t.Errorf("%s: the session keeps %d ends and %d pods, state %v", what, len(session.ended), len(session.owners), b.policies.State("shop"))
+				}
+			}
+			b.policies.disk = New(b.dir, nil).disk
+			b.mustCommit("shop", podWith("next", "p1", 2, 1))
+			b.want(what+": the next session", map[string]int{"p1": 2})
+		}
+	}
+}
+
 // A client may commit at once until its commits have had half a second of turns, and then has a five-hundredth of the time. It
 // rests for ten seconds at most. Other tenants do not rest, and nobody does who is alone.
 func TestCommitsRest(t *testing.T) {

@@ -6,23 +6,29 @@ import (
 
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
+
+	"unnest.io/unnest/internal/hostapi/policylimit"
 )
 
 const (
 	maxPodName      = 320
 	maxPodAddresses = 16
+	maxUntold       = policylimit.Pods // NICs that have ended, or pods: as many as a client may name
 )
 
 var (
 	// ErrSuperseded ends a session of which the tenant has a newer one.
 	ErrSuperseded = grpcstatus.Error(codes.Aborted, "a newer stream of the tenant has taken over")
+	// errBehind ends a session whose client does not read. The next one begins with what is there then.
+	errBehind     = grpcstatus.Errorf(codes.ResourceExhausted, "the client does not read, and would have to be told of more than %d NICs: connect again", maxUntold)
 	errNoPolicies = grpcstatus.Error(codes.FailedPrecondition, "the daemon's configuration has no networkPolicy for the tenant: set it to optional or required, and start the daemon again")
 )
 
 // Session is a stream of a policy client.
 type Session struct {
-	Tenant     string
-	Superseded chan struct{} // closed when a newer session has begun
+	Tenant string
+	Over   chan struct{} // closed when the tenant has a newer session, or none
+	Err    error         // why, once Over is closed
 
 	mu     sync.Mutex
 	ended  []endedPort     // that the client has not been told of
@@ -46,16 +52,17 @@ func (p *Policies) Begin(tenant string) (*Session, error) {
 		return nil, errNoPolicies
 	}
 	if t.session != nil {
-		close(t.session.Superseded)
+		close(t.session.Over)
 	}
-	t.session = &Session{Tenant: tenant, Superseded: make(chan struct{}), Wake: make(chan struct{}, 1), owners: map[string]bool{}}
+	s := &Session{Tenant: tenant, Over: make(chan struct{}), Err: ErrSuperseded, Wake: make(chan struct{}, 1), owners: map[string]bool{}}
+	t.session = s
 	for _, port := range p.ports {
 		if port.tenant == tenant {
-			t.session.tellOwner(port.podUID)
+			t.tellOwner(port.podUID)
 		}
 	}
-	t.session.tellRanges()
-	return t.session, nil
+	t.tellRanges()
+	return s, nil
 }
 
 // End ends a session.
@@ -67,18 +74,19 @@ func (p *Policies) End(s *Session) {
 	}
 }
 
-// tellEnded tells the client, if there is one, that the pod of a port has ended.
-func (s *Session) tellEnded(port endedPort) {
+// tell notes what the client, if there is one, is to be told. It ends the session of one that does not read.
+func (t *tenant) tell(note func(*Session)) {
+	s := t.session
 	if s == nil {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ended = append(s.ended, port)
-	s.wake()
-}
-
-func (s *Session) wake() {
+	note(s)
+	if len(s.ended) > maxUntold || len(s.owners) > maxUntold {
+		s.ended, s.owners, s.Err, t.session = nil, nil, errBehind, nil
+		close(s.Over)
+	}
 	select {
 	case s.Wake <- struct{}{}:
 	default: // it is awake
