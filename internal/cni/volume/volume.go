@@ -167,16 +167,41 @@ func Mounted(dir string) (bool, error) {
 // initialPIDs is the PID namespace in which a kernel starts (PROC_PID_INIT_INO).
 const initialPIDs = "pid:[4026531836]"
 
-// Used reports whether a process of the guest has a volume mounted, in whichever mount namespace. A volume of a daemon that does not
-// say where it is counts as used. This process must see those of the guest.
+// Use is why a volume counts as used.
+type Use struct {
+	Why     string // a mount namespace and the directory in it, or why nobody can tell; "": the volume is not used
+	Process string // ID of one that has the mount namespace
+}
+
+// Uses returns which volumes processes of the guest have mounted, in whichever mount namespace, by one look at all processes. A volume of a
+// daemon that does not say where it is counts as used, and so do all if nobody can tell. This process must see those of the guest.
 //
 // It does not see files that are open in a file system that was unmounted lazily, a mount namespace that no process has, file systems on top
 // of a volume's files, and threads that have left their process's namespace or outlive its first thread.
-func Used(v *hostdpb.Volume) (bool, error) {
-	if pids, err := os.Readlink("/proc/self/ns/pid"); err != nil || pids != initialPIDs {
-		return false, errors.Join(err, errors.New("the processes of the node are not visible: run this program with hostPID: true"))
+func Uses(volumes []*hostdpb.Volume) []Use {
+	uses := make([]Use, len(volumes))
+	pids, err := os.Readlink("/proc/self/ns/pid")
+	if err == nil && pids != initialPIDs {
+		err = errors.New("the processes of the node are not visible: run this program with hostPID: true")
 	}
-	return mountedAnywhere(func(mount string) bool { return isOf(v, mount) })
+	if err == nil && len(volumes) > 0 {
+		err = eachMount(func(process, namespace, mount string) {
+			for i, v := range volumes {
+				if uses[i].Why == "" && isOf(v, mount) {
+					uses[i] = Use{namespace + " " + strings.Fields(mount)[4], process}
+				}
+			}
+		})
+	}
+	for i, v := range volumes {
+		switch {
+		case err != nil:
+			uses[i] = Use{Why: err.Error()}
+		case v.GetTag() == "":
+			uses[i] = Use{Why: "the host daemon does not say where it is: update it"}
+		}
+	}
+	return uses
 }
 
 // isOf reports whether a line of mountinfo is a mount of a volume, or of a directory in it.
@@ -186,9 +211,7 @@ func isOf(v *hostdpb.Volume, mount string) bool {
 	tag, _, _ := strings.Cut(source, " ")
 	fields := strings.Fields(within)
 	switch {
-	case v.GetTag() == "":
-		return true
-	case tag != v.GetTag() || len(fields) < 4:
+	case tag != v.GetTag() || len(fields) < 5:
 		return false
 	case v.GetTransport() == hostdpb.VolumeTransport_VOLUME_TRANSPORT_9P:
 		return kind == "9p" && strings.HasPrefix(fields[3]+"/", "/"+v.GetPath()+"/")
@@ -196,8 +219,8 @@ func isOf(v *hostdpb.Volume, mount string) bool {
 	return kind == "virtiofs"
 }
 
-// mountedAnywhere reports whether a mount matches, by its line of mountinfo, in a mount namespace that a process has.
-func mountedAnywhere(matches func(mount string) bool) (bool, error) {
+// eachMount calls f with each line of mountinfo in each mount namespace that a process has.
+func eachMount(f func(process, namespace, mount string)) error {
 	processes, err := filepath.Glob("/proc/[0-9]*")
 	seen := map[string]bool{}
 	for _, process := range processes {
@@ -212,14 +235,12 @@ func mountedAnywhere(matches func(mount string) bool) (bool, error) {
 		case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL): // it has ended
 			continue
 		case err != nil:
-			return false, err
+			return err
 		}
 		seen[view] = known
 		for line := range strings.Lines(string(mounts)) {
-			if matches(line) {
-				return true, nil
-			}
+			f(filepath.Base(process), namespace, line)
 		}
 	}
-	return false, err
+	return err
 }

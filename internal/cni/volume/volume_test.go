@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -108,25 +109,28 @@ func TestIsOf(t *testing.T) {
 			}
 		}
 	}
-	if !isOf(&hostdpb.Volume{Pod: "web", Name: "data"}, "98 26 0:41 / /data rw - tmpfs tmpfs rw\n") {
-		t.Error("a volume of which the daemon does not say where it is counts as unused")
-	}
 }
 
 // A mount in another mount namespace counts, as long as a process has that namespace, also if a process of it has another root
 // directory and does not see the mount.
-func TestMountedAnywhere(t *testing.T) {
+func TestEachMount(t *testing.T) {
 	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
 		t.Skip("needs root: set UNNEST_PRIVILEGED=1")
 	}
 	dir := t.TempDir()
+	where := ""
 	mounted := func() bool {
 		t.Helper()
-		is, err := mountedAnywhere(func(line string) bool { return strings.Contains(line, " "+dir+" ") })
+		where = ""
+		err := eachMount(func(process, namespace, line string) {
+			if of, err := os.Readlink("/proc/" + process + "/ns/mnt"); strings.Contains(line, " "+dir+" ") && err == nil && of == namespace {
+				where = namespace
+			}
+		})
 		if err != nil {
 			t.Error(err)
 		}
-		return is
+		return where != ""
 	}
 	if mounted() {
 		t.Error("mounted before")
@@ -148,6 +152,9 @@ func TestMountedAnywhere(t *testing.T) {
 	if line, err := lines.ReadString('\n'); err != nil || !mounted() {
 		t.Errorf("while a container has it: %q, %v", line, err)
 	}
+	if of, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", container.Process.Pid)); err != nil || of != where {
+		t.Errorf("mounted in %s, want %s, %v", where, of, err)
+	}
 	if there, err := Mounted(dir); there || err != nil {
 		t.Errorf("here: %t, %v", there, err)
 	}
@@ -161,22 +168,24 @@ func TestMountedAnywhere(t *testing.T) {
 	}
 }
 
-// A program that does not see the processes of the guest cannot tell who uses a volume.
-func TestUsedWithoutHostPID(t *testing.T) {
+// A program that does not see the processes of the guest cannot tell who uses a volume, nor can one whose daemon does not say where it is.
+func TestUsesOfUnknown(t *testing.T) {
 	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
 		t.Skip("needs root: set UNNEST_PRIVILEGED=1")
 	}
-	v := &hostdpb.Volume{Tag: "vp1"}
+	got := Uses([]*hostdpb.Volume{{Tag: "vp1"}, {}, {Tag: "vp2"}})
 	if pids, err := os.Readlink("/proc/self/ns/pid"); err != nil || pids != initialPIDs {
-		if used, err := Used(v); used || err == nil || !strings.Contains(err.Error(), "hostPID") {
-			t.Errorf("in a PID namespace of its own: %t, %v", used, err)
+		for _, use := range got {
+			if !strings.Contains(use.Why, "hostPID") {
+				t.Errorf("in a PID namespace of its own: %v", got)
+			}
 		}
 		return
 	}
-	if used, err := Used(v); used || err != nil {
-		t.Errorf("got %t, %v", used, err)
+	if got[0].Why != "" || !strings.Contains(got[1].Why, "update") || got[2].Why != "" {
+		t.Errorf("got %q", got)
 	}
-	pod := exec.Command("unshare", "--pid", "--fork", "--mount-proc", os.Args[0], "-test.run=^TestUsedWithoutHostPID$")
+	pod := exec.Command("unshare", "--pid", "--fork", "--mount-proc", os.Args[0], "-test.run=^TestUsesOfUnknown$")
 	if out, err := pod.CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}

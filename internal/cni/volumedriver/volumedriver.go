@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -60,12 +61,13 @@ type driver struct {
 	records records
 	dial    func() (daemon, error)
 	mount   func(ctx context.Context, v *hostdpb.Volume, dir string) error
-	used    func(v *hostdpb.Volume) (bool, error) // by a process of the guest
+	uses    func([]*hostdpb.Volume) []volume.Use // by processes of the guest
 
 	retry, interval time.Duration // after a request that has failed, and between two looks for volumes that nobody uses
 
 	mu   sync.Mutex
-	busy map[string]bool // IDs of the volumes of calls under way
+	busy map[string]bool    // IDs of the volumes of calls under way
+	said map[[3]string]bool // pod, name, and why the volume stays attached, of what the log says
 
 	stale     sync.Map       // of published: volumes, without a target, that nobody uses
 	detaching sync.WaitGroup // of those
@@ -73,7 +75,7 @@ type driver struct {
 
 func newDriver(node string, server netip.AddrPort, credentials, state string, log *slog.Logger) *driver {
 	return &driver{
-		node: node, log: log, records: records(state), mount: volume.Mount, used: volume.Used, busy: map[string]bool{},
+		node: node, log: log, records: records(state), mount: volume.Mount, uses: volume.Uses, busy: map[string]bool{}, said: map[[3]string]bool{},
 		retry: 5 * time.Second, interval: 30 * time.Second,
 		dial: func() (daemon, error) { return hostclient.Dial(server, credentials) },
 	}
@@ -308,18 +310,19 @@ func (d *driver) reclaim(ctx context.Context) error {
 		limited, cancel := context.WithTimeout(ctx, listLimit) // calls wait
 		defer cancel()
 		answer, err := c.CollectVolumes(limited, r)
-		for _, v := range answer.GetLeft() {
-			p := published{Pod: v.GetPod(), Name: v.GetName()}
-			used, err := d.used(v)
-			if err != nil {
-				d.log.Warn("leave a volume attached that nobody may use", "pod", p.Pod, "volume", p.Name, "error", err)
-			}
-			if kept[p] = used || err != nil; !kept[p] {
+		left := answer.GetLeft()
+		for i, use := range d.uses(left) {
+			p := published{Pod: left[i].GetPod(), Name: left[i].GetName()}
+			if kept[p] = use.Why != ""; !kept[p] {
 				d.detachStale(ctx, p)
+			} else if said := [3]string{p.Pod, p.Name, use.Why}; !d.said[said] {
+				d.said[said] = true
+				d.log.Warn("leave a volume attached that may be in use", "pod", p.Pod, "volume", p.Name, "why", use.Why, "process", use.Process)
 			}
 		}
 		return err
 	})
+	maps.DeleteFunc(d.said, func(s [3]string, _ bool) bool { return err == nil && !kept[published{Pod: s[0], Name: s[1]}] })
 	for file, p := range all {
 		if err == nil && !kept[p.volume()] { // else another pod's record would no longer say that this one uses it
 			err = os.Remove(filepath.Join(string(d.records), file))

@@ -1,6 +1,7 @@
 package volumedriver
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -107,17 +108,15 @@ type node struct {
 	mounts int
 	fail   error // of the next mounts
 
-	mu   sync.Mutex
-	uses map[string]error // POD/NAME of volumes that containers have mounted elsewhere; an error: nobody can tell
+	mu    sync.Mutex
+	used  map[string]volume.Use // by POD/NAME: volumes that containers may have mounted elsewhere
+	looks int                   // at all processes
 }
 
-func (n *node) use(v string, used bool, err error) {
+func (n *node) use(v, why string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	delete(n.uses, v)
-	if used || err != nil {
-		n.uses[v] = err
-	}
+	n.used[v] = volume.Use{Why: why, Process: "4711"}
 }
 
 func newNode(t *testing.T) *node {
@@ -125,7 +124,7 @@ func newNode(t *testing.T) *node {
 	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
 		t.Skip("needs root: set UNNEST_PRIVILEGED=1")
 	}
-	n := &node{t: t, host: &fake{attached: map[string]bool{}}, dir: t.TempDir(), uses: map[string]error{}}
+	n := &node{t: t, host: &fake{attached: map[string]bool{}}, dir: t.TempDir(), used: map[string]volume.Use{}}
 	for _, dir := range []string{"/plugins", "/plugins_registry"} {
 		if err := os.MkdirAll(n.dir+dir, 0o755); err != nil {
 			t.Fatal(err)
@@ -139,11 +138,16 @@ func newNode(t *testing.T) *node {
 func (n *node) restart() {
 	d := newDriver("node1", netip.AddrPort{}, "", n.dir+"/published", slog.New(slog.NewTextHandler(n.t.Output(), nil)))
 	d.retry, d.interval = time.Millisecond, time.Millisecond
-	d.used = func(v *hostdpb.Volume) (bool, error) {
+	d.uses = func(volumes []*hostdpb.Volume) (uses []volume.Use) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		err, used := n.uses[v.GetPod()+"/"+v.GetName()]
-		return used, err
+		if len(volumes) > 0 {
+			n.looks++
+		}
+		for _, v := range volumes {
+			uses = append(uses, n.used[v.GetPod()+"/"+v.GetName()])
+		}
+		return uses
 	}
 	d.dial = func() (daemon, error) {
 		n.host.mu.Lock()
@@ -438,14 +442,12 @@ func TestReclaim(t *testing.T) {
 	publish(lost)
 	publish(kept)
 	wantAttached("both are mounted", true)
-	n.use("shop.u1/data", true, nil)
+	n.use("shop.u1/data", "mnt:[1] /data")
 	if err := volume.Unmount(lost.GetTargetPath()); err != nil {
 		t.Fatal(err)
 	}
 	wantAttached("a container has it", true)
-	n.use("shop.u1/data", false, errors.New("not visible"))
-	wantAttached("nobody can tell", true)
-	n.use("shop.u1/data", false, nil)
+	n.use("shop.u1/data", "")
 	wantAttached("nobody has it", false)
 	publish(lost)
 	wantAttached("it is published again", true)
@@ -499,24 +501,81 @@ func TestTwice(t *testing.T) {
 func TestReclaimTwice(t *testing.T) {
 	n := newNode(t)
 	one, two := n.request("shop", "u1", nil), n.request("shop", "u2", map[string]string{splitPod: "u1"})
-	look := func(used bool) {
+	look := func(why string) {
 		t.Helper()
-		n.use("shop.u1/data", used, nil)
+		n.use("shop.u1/data", why)
 		err := n.reclaim(t.Context())
-		if n.detaching.Wait(); err != nil || (n.host.has() == "") == used {
-			t.Errorf("used %t: %v, attached %q", used, err, n.host.has())
+		if n.detaching.Wait(); err != nil || (n.host.has() == "") != (why == "") {
+			t.Errorf("used %q: %v, attached %q", why, err, n.host.has())
 		}
 	}
 	if err := errors.Join(n.publish(one), n.publish(two), volume.Unmount(one.GetTargetPath())); err != nil {
 		t.Fatal(err)
 	}
-	look(true)
+	look("mnt:[1] /data")
 	if err := n.unpublish(two); err != nil || n.host.has() == "" {
 		t.Errorf("when the other pod has ended: %v, attached %q", err, n.host.has())
 	}
-	look(true)
-	look(false)
+	look("mnt:[1] /data")
+	look("")
 	n.wantNothing(two)
+}
+
+// A driver that leaves volumes attached says of each why, and again if the reason is another one, but not at each look. It looks once at
+// the processes for all volumes, and not at all if there are none.
+func TestReclaimSaysWhy(t *testing.T) {
+	n := newNode(t)
+	var said bytes.Buffer
+	n.log = slog.New(slog.NewTextHandler(&said, nil))
+	look := func(scans int, want ...string) {
+		t.Helper()
+		before := n.looks
+		said.Reset()
+		if err := n.reclaim(t.Context()); err != nil {
+			t.Error(err)
+		}
+		n.detaching.Wait()
+		if n.looks-before != scans {
+			t.Errorf("%d scans of the processes, want %d", n.looks-before, scans)
+		}
+		if lines := strings.Count(said.String(), "leave a volume attached"); lines != len(want) {
+			t.Errorf("%d lines, want %d: %s", lines, len(want), said.String())
+		}
+		for _, text := range want {
+			if !strings.Contains(said.String(), text) {
+				t.Errorf("the log does not say %s: %s", text, said.String())
+			}
+		}
+	}
+	look(0)
+	for _, uid := range []string{"u1", "u2", "u3"} {
+		r := n.request("shop", uid, nil)
+		n.use("shop."+uid+"/data", "mnt:[1] /"+uid)
+		if err := errors.Join(n.publish(r), volume.Unmount(r.GetTargetPath())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	why := func(uid, why string) string {
+		return fmt.Sprintf("pod=shop.%s volume=data why=%q process=4711", uid, why)
+	}
+	look(1, why("u1", "mnt:[1] /u1"), why("u2", "mnt:[1] /u2"), why("u3", "mnt:[1] /u3"))
+	look(1)
+	n.use("shop.u2/data", "mnt:[2] /other")
+	look(1, why("u2", "mnt:[2] /other"))
+	n.use("shop.u2/data", "mnt:[1] /u2") // of two containers that have it, one is seen first, or the other
+	look(1)
+	n.use("shop.u3/data", "")
+	look(1)
+	if got := n.host.has(); strings.Count(got, "shop.") != 2 || strings.Contains(got, "u3") {
+		t.Errorf("attached %q", got)
+	}
+	n.use("shop.u1/data", "")
+	n.use("shop.u2/data", "")
+	look(1)
+	look(0)
+	if len(n.said) > 0 {
+		t.Errorf("of volumes that are gone the driver keeps %v", n.said)
+	}
 }
 
 // A call for a volume that another one is at is refused.
