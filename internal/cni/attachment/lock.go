@@ -66,6 +66,19 @@ func inherited(f *os.File) (unlock func(), err error) {
 	return func() { _ = errors.Join(unix.Flock(int(fd), unix.LOCK_UN), f.Close()) }, nil
 }
 
+// LockDir keeps others that lock a directory out until unlock, or the end of this process. It waits for them until
+// ctx ends; the error then wraps EWOULDBLOCK.
+func LockDir(ctx context.Context, dir string) (unlock func(), err error) {
+	f, err := os.Open(dir)
+	if err == nil {
+		unlock, err = flock(ctx, f)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock %s: %w", dir, err)
+	}
+	return unlock, nil
+}
+
 // flock locks f. It waits in the kernel, without using the processor. The lock ends when unlock closes
 // f, or with the process. On an error flock closes f; when ctx ends, the error wraps EWOULDBLOCK and
 // the cause.

@@ -114,7 +114,7 @@ func (p pending) finishOne(ctx context.Context, container, iface string) error {
 	}
 	wait, cancel := context.WithTimeout(ctx, reconcileTime)
 	defer cancel()
-	unlock, err := p.lock(wait)
+	unlock, err := LockDir(wait, p.path())
 	if err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (p pending) retry(ctx context.Context) error {
 	defer cancel()
 	now, nothing := context.WithTimeout(ctx, 0)
 	defer nothing()
-	unlock, err := p.lock(now)
+	unlock, err := LockDir(now, p.path())
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return nil
 	}
@@ -194,18 +194,6 @@ func (p pending) list() ([]record, error) {
 		}
 	}
 	return all, nil
-}
-
-// lock waits until ctx ends; the error is then EWOULDBLOCK.
-func (p pending) lock(ctx context.Context) (unlock func(), err error) {
-	dir, err := os.Open(p.path())
-	if err == nil {
-		unlock, err = flock(ctx, dir)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("lock pending releases: %w", err)
-	}
-	return unlock, nil
 }
 
 // WriteFile writes value to path as JSON that only root may read, completely or not at all. It makes the

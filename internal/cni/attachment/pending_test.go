@@ -99,7 +99,7 @@ func TestWhileAnotherReleases(t *testing.T) {
 	if err := p.record("c1", "eth0"); err != nil {
 		t.Fatal(err)
 	}
-	unlock, err := p.lock(t.Context())
+	unlock, err := LockDir(t.Context(), p.path())
 	if err != nil {
 		t.Fatal(err)
 	}

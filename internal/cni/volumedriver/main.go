@@ -12,11 +12,13 @@ import (
 	"os/signal"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
+	"unnest.io/unnest/internal/cni/attachment"
 	"unnest.io/unnest/internal/cni/hostclient"
 )
 
@@ -49,29 +51,31 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 	defer stop()
 	plugin := filepath.Join(*kubelet, "plugins", Name)
 	d := newDriver(*node, server, credentials, filepath.Join(plugin, "published"), slog.New(slog.NewTextHandler(stderr, nil)))
-	if err := d.run(ctx, filepath.Join(plugin, "csi.sock"), filepath.Join(*kubelet, "plugins_registry", Name+"-reg.sock")); err != nil {
+	if err := d.run(ctx, filepath.Join(plugin, "csi.sock"), filepath.Join(*kubelet, "plugins_registry", Name+"-reg.sock")); err != nil && ctx.Err() == nil {
 		fmt.Fprintln(stderr, err)
 		return 1
 	}
 	return 0
 }
 
-// run serves the kubelet at a socket, which the other one registers, until ctx ends. Nothing is published before it
-// has reclaimed. Then it goes on to reclaim.
+// run serves the kubelet at a socket, which the other one registers, until ctx ends. Before, it waits until no other driver of the node
+// runs. Nothing is published before it has reclaimed. Then it goes on to reclaim.
 func (d *driver) run(ctx context.Context, socket, registry string) error {
+	end, err := d.alone(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
 	defer d.detaching.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	err := d.again(ctx, "find what is published", func() error { return d.reclaim(ctx) })
-	if ctx.Err() != nil {
-		return nil
-	}
+	err = d.again(ctx, "find what is published", func() error { return d.reclaim(ctx) })
 	if err != nil {
 		return fmt.Errorf("the host daemon knows no ephemeral volumes: update it: %w", err)
 	}
 	d.detaching.Go(func() { d.keepReclaiming(ctx) })
 	failed := make(chan error, 3)
-	server := grpc.NewServer()
+	server := grpc.NewServer(grpc.WaitForHandlers(true))
 	csi.RegisterIdentityServer(server, d)
 	csi.RegisterNodeServer(server, d)
 	registration.RegisterRegistrationServer(server, registrar{socket: socket, failed: failed})
@@ -95,6 +99,16 @@ func (d *driver) run(ctx context.Context, socket, registry string) error {
 		server.GracefulStop()
 		return nil
 	}
+}
+
+// alone waits until no other driver has these records, and keeps others out until end, or the end of the process.
+func (d *driver) alone(ctx context.Context) (end func(), err error) {
+	said := time.AfterFunc(d.retry, func() { d.log.Warn("another driver serves this node: waiting until it has ended") })
+	defer said.Stop()
+	if err := os.MkdirAll(string(d.records), 0o700); err != nil {
+		return nil, err
+	}
+	return attachment.LockDir(ctx, string(d.records))
 }
 
 // listen opens a socket that only root can use, in place of that of a driver that was killed.

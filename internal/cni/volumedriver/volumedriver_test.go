@@ -627,6 +627,87 @@ func (n *node) connect(socket string) *grpc.ClientConn {
 	return conn
 }
 
+// While a driver runs, another one of the node neither reclaims nor takes the kubelet's calls. It does both once the first one has ended,
+// and no reclaim has taken what that one has published.
+func TestTwoDrivers(t *testing.T) {
+	n := newNode(t)
+	first := n.driver
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	ended := make(chan error, 1)
+	socket, registry := n.dir+"/plugins/csi.sock", n.dir+"/plugins_registry/reg.sock"
+	go func() { ended <- first.run(ctx, socket, registry) }()
+	limited, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	serving := func() string {
+		t.Helper()
+		conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		got, err := csi.NewNodeClient(conn).NodeGetInfo(limited, &csi.NodeGetInfoRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.GetNodeId()
+	}
+	if got := serving(); got != "node1" {
+		t.Errorf("%s serves", got)
+	}
+	n.restart()
+	second := n.driver
+	waits, reclaims := make(chan struct{}), make(chan struct{})
+	second.node, second.log = "node2", slog.New(slog.NewTextHandler(writerFunc(func(line []byte) {
+		if bytes.Contains(line, []byte("another driver")) {
+			close(waits)
+		}
+	}), nil))
+	dial, reclaimed := second.dial, sync.OnceFunc(func() { close(reclaims) })
+	second.dial = func() (daemon, error) {
+		reclaimed()
+		return dial()
+	}
+	n.serve()
+	select {
+	case <-waits:
+	case <-reclaims:
+		t.Error("the second driver reclaims next to the first one")
+	case <-limited.Done():
+		t.Error("the second driver does not say that it waits")
+	}
+	r := n.request("shop", "u1", nil)
+	if _, err := first.NodePublishVolume(limited, r); err != nil || serving() != "node1" {
+		t.Errorf("while another driver waits: %v, or the first one does not serve", err)
+	}
+	select {
+	case <-reclaims:
+		t.Error("the second driver reclaims next to the first one")
+	default:
+	}
+	end()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if got := serving(); got != "node2" {
+		t.Errorf("%s serves", got)
+	}
+	if got := n.host.has(); got == "" {
+		t.Error("the next driver has taken a volume that is published")
+	}
+	if err := n.unpublish(r); err != nil {
+		t.Error(err)
+	}
+	n.wantNothing(r)
+}
+
+type writerFunc func(line []byte)
+
+func (w writerFunc) Write(line []byte) (int, error) {
+	w(line)
+	return len(line), nil
+}
+
 // The kubelet finds the driver by its registration, also after one that was killed.
 func TestRegistration(t *testing.T) {
 	n := newNode(t)
