@@ -19,7 +19,6 @@ import (
 
 	"unnest.io/unnest/internal/cni/hostclient"
 	"unnest.io/unnest/internal/cni/renewal"
-	"unnest.io/unnest/internal/hostapi/hostdpb"
 	"unnest.io/unnest/internal/hostapi/identity"
 	"unnest.io/unnest/internal/hostapi/medium"
 )
@@ -41,7 +40,7 @@ func (n *node) update(ctx context.Context) error {
 	if !n.known.IsValid() {
 		n.known = n.server
 	}
-	if n.known.IsValid() && n.accepted(ctx) == nil {
+	if n.known.IsValid() && renewal.Use(ctx, n.known, n.dir) == nil {
 		return nil
 	}
 	c, err := n.find()
@@ -56,19 +55,6 @@ func (n *node) update(ctx context.Context) error {
 		return err
 	}
 	return n.renew(ctx)
-}
-
-// accepted calls the daemon with the present credentials.
-func (n *node) accepted(ctx context.Context) error {
-	d, err := hostclient.Dial(n.known, n.dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	if _, err = d.Status(ctx, &hostdpb.StatusRequest{}); hostclient.Authenticated(err) {
-		return nil
-	}
-	return err
 }
 
 // refused reports whether the daemon has refused credentials. Without an answer it has not.
@@ -88,7 +74,7 @@ func (n *node) install(ctx context.Context, files identity.Files) (needed bool, 
 		return false, fmt.Errorf("install credentials: %w", err)
 	}
 	defer unlock()
-	if same, _ := files.SameGuest(n.dir); same && !refused(n.accepted(ctx)) {
+	if same, _ := files.SameGuest(n.dir); same && !refused(renewal.Use(ctx, n.known, n.dir)) {
 		return false, nil
 	}
 	return true, files.Install(n.dir)
