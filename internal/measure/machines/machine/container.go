@@ -125,6 +125,12 @@ func PodAddress(ctx context.Context, m *Machine, name string) (string, error) {
 	return address, nil
 }
 
+// NICQueues returns how many pairs of queues the kernel uses of a container's own NIC, at most one for each processor.
+func NICQueues(ctx context.Context, container place.Place) (int, error) {
+	out, err := place.Output(ctx, container, "sh", "-c", "ls -d /sys/class/net/eth0/queues/rx-*")
+	return strings.Count(string(out), "\n"), err
+}
+
 // Describe describes the machine that p is in, and returns the ID of its
 // kernel's boot.
 func Describe(ctx context.Context, p place.Place, name string) (result.Machine, string, error) {

@@ -1,13 +1,31 @@
 package machine
 
 import (
+	"os"
 	"regexp"
 	"strings"
 	"testing"
 
 	"unnest.io/unnest/internal/measure/stack"
 	"unnest.io/unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/testbed/place"
 )
+
+// The number of queues is that of the NIC in the container's network namespace. Without a NIC it is an error.
+func TestNICQueues(t *testing.T) {
+	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
+		t.Skip("needs root: set UNNEST_PRIVILEGED=1")
+	}
+	container := func(link string) place.Place {
+		return place.Within{Place: place.Local{}, Name: "container", Enter: []string{"unshare", "--mount", "--net", "sh", "-c", "mount -t sysfs sysfs /sys && " + link + ` && exec "$@"`, "sh"}}
+	}
+	if n, err := NICQueues(t.Context(), container("ip link add eth0 numrxqueues 3 numtxqueues 3 type veth peer name peer")); n != 3 || err != nil {
+		t.Errorf("got %d queues, %v, want 3", n, err)
+	}
+	if n, err := NICQueues(t.Context(), container("true")); err == nil {
+		t.Errorf("without a NIC: got %d queues", n)
+	}
+}
 
 func TestNetworkArgs(t *testing.T) {
 	ports := []workload.Port{{Protocol: workload.UDP, Number: 5001}, {Protocol: workload.TCP, Number: 5002}}

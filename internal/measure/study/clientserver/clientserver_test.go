@@ -1,6 +1,9 @@
 package clientserver
 
 import (
+	"context"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -8,9 +11,11 @@ import (
 	"unnest.io/unnest/internal/measure/benchtest"
 	"unnest.io/unnest/internal/measure/experiment"
 	"unnest.io/unnest/internal/measure/machines"
+	"unnest.io/unnest/internal/measure/machines/machine"
 	"unnest.io/unnest/internal/measure/stack"
 	"unnest.io/unnest/internal/measure/study/server"
 	"unnest.io/unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // A configuration that is not supported is refused by name, and the error names an
@@ -163,5 +168,32 @@ func TestAssignPortsListens(t *testing.T) {
 		if !strings.Contains(server.Command.String(), "10.201.0.1") {
 			t.Errorf("%s listens on every address", server.Command)
 		}
+	}
+}
+
+// The provenance of a run has how many pairs of queues the guest uses of a container's NIC, whatever was asked for.
+func TestQueuesInProvenance(t *testing.T) {
+	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
+		t.Skip("needs root: set UNNEST_PRIVILEGED=1")
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, machine.Nerdctl), []byte("#!/bin/sh\necho 10.0.0.2\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	const enter = `mount -t sysfs sysfs /sys && ip link add eth0 numrxqueues 3 numtxqueues 3 type veth peer name peer && exec "$@"`
+	m := &machine.Machine{
+		Place: place.Local{},
+		StartContainer: func(context.Context, string, ...string) (place.Place, error) {
+			return place.Within{Place: place.Local{}, Enter: []string{"unshare", "--mount", "--net", "sh", "-c", enter, "sh"}}, nil
+		},
+	}
+	s := New(&machines.Set{Spec: benchtest.Parse(t, manyCases)})
+	c := stack.Configuration{Name: "BrFusion", Stack: stack.Stack{stack.VM, stack.Containerd}, Network: stack.BrFusion, Queues: 8}
+	if _, err := s.newService(t.Context(), c, machine.List{m}); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := s.Facts().Conditions, "Pairs of queues that the guest uses of the NIC of BrFusion: 3."; !slices.Equal(got, []string{want}) {
+		t.Errorf("the conditions are %q, want %q", got, want)
 	}
 }

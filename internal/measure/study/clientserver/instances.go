@@ -2,6 +2,7 @@ package clientserver
 
 import (
 	"context"
+	"fmt"
 	"path"
 
 	"unnest.io/unnest/internal/measure/machines/machine"
@@ -34,6 +35,9 @@ func (s *Study) newService(ctx context.Context, c stack.Configuration, all machi
 	}
 	switch {
 	case c.Network.Reached():
+		if n, err := machine.NICQueues(ctx, one.Place); err == nil {
+			s.Holds(fmt.Sprintf("Pairs of queues that the guest uses of the NIC of %s: %d.", c.Name, n))
+		}
 		one.Address, err = machine.PodAddress(ctx, m, machine.ContainerName(c))
 	case c.Stack.Remote():
 		err = one.LogIn(ctx, c)
