@@ -181,13 +181,13 @@ func View(name string) (*Lab, error) {
 	return l, nil
 }
 
-// whileLocked calls f while it has the lock of a directory of labs' state. The state
+// whileLocked calls f while it has the lock of a directory, such as that of labs' state. The state
 // directory of a lab is made, locked and removed under this lock only, so nobody locks a
 // directory that is not complete or that its owner removes.
 func whileLocked(root string, f func() error) error {
 	dir, err := os.Open(root)
 	if err != nil {
-		return fmt.Errorf("lock labs: %w", err)
+		return fmt.Errorf("lock: %w", err)
 	}
 	defer dir.Close()
 	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {

@@ -79,21 +79,15 @@ func shareNSDir() error {
 	if err := os.MkdirAll(nsDir, 0o755); err != nil {
 		return err
 	}
-	dir, err := os.Open(nsDir)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
-		return fmt.Errorf("lock %s: %w", nsDir, err)
-	}
 	share := func() error { return unix.Mount("", nsDir, "none", unix.MS_SHARED|unix.MS_REC, "") }
-	err = share()
-	if errors.Is(err, unix.EINVAL) {
-		if err = unix.Mount(nsDir, nsDir, "none", unix.MS_BIND|unix.MS_REC, ""); err == nil {
-			err = share()
+	err := whileLocked(nsDir, func() (err error) {
+		if err = share(); errors.Is(err, unix.EINVAL) {
+			if err = unix.Mount(nsDir, nsDir, "none", unix.MS_BIND|unix.MS_REC, ""); err == nil {
+				err = share()
+			}
 		}
-	}
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf("share mounts below %s: %w", nsDir, err)
 	}
