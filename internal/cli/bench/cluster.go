@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"unnest.io/unnest/experiments"
-	"unnest.io/unnest/internal/cli/document"
 	"unnest.io/unnest/internal/cli/terminal"
 	"unnest.io/unnest/internal/cli/usage"
 	"unnest.io/unnest/internal/cli/version"
@@ -128,22 +126,7 @@ func runCluster(ctx context.Context, o clusterOptions) error {
 		return err
 	}
 	spec.AddMetrics(pods.Metrics()...)
-	now, seed := time.Now(), spec.Seed
-	if seed == 0 {
-		seed = drawSeed()
-	}
-	dir, err := create(o.Dir, func(path string) result.Run { return spec.NewRun(filepath.Base(path), seed, now) },
-		filepath.Join(document.RunsDir, now.Format("20060102-150405")+"-"+spec.Name))
-	if err != nil {
-		return err
-	}
-	path := dir.Path()
-	begun, err := measureCluster(ctx, o, c, spec, dir)
-	err = errors.Join(err, dir.Close())
-	if !begun {
-		return errors.Join(err, discard(path))
-	}
-	return finish(o.Streams, path, clusterCommand, err)
+	return begin(o.Streams, o.Dir, clusterCommand, spec, func(dir *rundir.Dir) (bool, error) { return measureCluster(ctx, o, c, spec, dir) })
 }
 
 const clusterCommand = "unnest bench cluster"

@@ -46,23 +46,27 @@ func start(ctx context.Context, o Options) error {
 		return err
 	}
 	spec.AddMetrics(bench.Metrics(spec)...)
-	now := time.Now()
-	seed := spec.Seed
+	return begin(o.Streams, o.Dir, "unnest bench", spec, func(dir *rundir.Dir) (bool, error) { return measure(ctx, o, spec, dir) })
+}
+
+// begin creates a run and measures it, in a directory that is made if it has no name. It is removed if no execution has begun.
+func begin(streams terminal.Streams, directory, command string, spec *experiment.Spec, measure func(*rundir.Dir) (begun bool, err error)) error {
+	now, seed := time.Now(), spec.Seed
 	if seed == 0 {
 		seed = drawSeed()
 	}
-	dir, err := create(o.Dir, func(path string) result.Run { return spec.NewRun(filepath.Base(path), seed, now) },
+	dir, err := create(directory, func(path string) result.Run { return spec.NewRun(filepath.Base(path), seed, now) },
 		filepath.Join(document.RunsDir, now.Format("20060102-150405")+"-"+spec.Name))
 	if err != nil {
 		return err
 	}
 	path := dir.Path()
-	begun, err := measure(ctx, o, spec, dir)
+	begun, err := measure(dir)
 	err = errors.Join(err, dir.Close())
 	if !begun {
 		return errors.Join(err, discard(path))
 	}
-	return finish(o.Streams, path, "unnest bench", err)
+	return finish(streams, path, command, err)
 }
 
 func asked(o Options) (*experiment.Spec, error) {
