@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostd/statefile"
 )
 
 // quiet is how long a file has to stay as it is before it is read: editors and programs
@@ -96,25 +97,19 @@ func Edit(path string, change func([]byte) ([]byte, error)) error {
 	if err != nil {
 		return fmt.Errorf("edit configuration: %w", err)
 	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return fmt.Errorf("edit configuration: %w", err)
-	}
-	defer dir.Close() // ends the lock
-	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
-		return fmt.Errorf("lock directory of configuration %s: %w", path, err)
-	}
-	content, err := os.ReadFile(path)
-	if err != nil {
-		return fmt.Errorf("read configuration: %w", err)
-	}
-	if content, err = change(content); err != nil {
-		return err
-	}
-	if err := replace(path, content); err != nil {
-		return fmt.Errorf("write configuration %s: %w", path, err)
-	}
-	return dir.Sync()
+	return statefile.WhileLocked(filepath.Dir(path), func() error {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return fmt.Errorf("read configuration: %w", err)
+		}
+		if content, err = change(content); err != nil {
+			return err
+		}
+		if err := replace(path, content); err != nil {
+			return fmt.Errorf("write configuration %s: %w", path, err)
+		}
+		return statefile.SyncDirectory(filepath.Dir(path))
+	})
 }
 
 func replace(path string, content []byte) (err error) {

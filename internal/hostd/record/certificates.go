@@ -10,8 +10,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"unnest.io/unnest/internal/hostapi/identity"
 	"unnest.io/unnest/internal/hostd/certificates"
 	"unnest.io/unnest/internal/hostd/statefile"
@@ -52,22 +50,16 @@ func Certificates(stateDir string, r Guest) (certificates.Set, error) {
 // ChangeCertificates changes the certificates of a guest. Other processes that do so wait.
 func ChangeCertificates(stateDir string, r Guest, change func(certificates.Set) (certificates.Set, error)) error {
 	path := CertificatesPath(stateDir, r.Name)
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return fmt.Errorf("lock certificates of guest %s: %w", r.Name, err)
-	}
-	defer dir.Close() // ends the lock
-	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
-		return fmt.Errorf("lock certificates of guest %s: %w", r.Name, err)
-	}
-	s, err := Certificates(stateDir, r)
-	if err == nil {
-		s, err = change(s)
-	}
-	if err != nil {
-		return err
-	}
-	return statefile.Write(path, s)
+	return statefile.WhileLocked(filepath.Dir(path), func() error {
+		s, err := Certificates(stateDir, r)
+		if err == nil {
+			s, err = change(s)
+		}
+		if err != nil {
+			return err
+		}
+		return statefile.Write(path, s)
+	})
 }
 
 // BeginSet begins an empty set of certificates for the guest, before its record is written.

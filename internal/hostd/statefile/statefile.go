@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
 )
 
 // Write writes a file that only root can read, whole or not at all, also when the
@@ -34,14 +36,27 @@ func Write(path string, v any) error {
 		_ = os.Remove(f.Name())
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	if err := syncDirectory(filepath.Dir(path)); err != nil {
+	if err := SyncDirectory(filepath.Dir(path)); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil
 }
 
-// syncDirectory makes a rename in a directory last.
-func syncDirectory(path string) error {
+// WhileLocked calls f while no other process has the lock of a directory.
+func WhileLocked(dir string, f func() error) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("lock: %w", err)
+	}
+	defer d.Close() // ends the lock
+	if err := unix.Flock(int(d.Fd()), unix.LOCK_EX); err != nil {
+		return fmt.Errorf("lock %s: %w", dir, err)
+	}
+	return f()
+}
+
+// SyncDirectory makes a rename in a directory last.
+func SyncDirectory(path string) error {
 	d, err := os.Open(path)
 	if err != nil {
 		return err

@@ -14,6 +14,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"unnest.io/unnest/internal/hostd/statefile"
 )
 
 // Reap removes the labs of this state directory whose owner died without removing
@@ -114,7 +116,7 @@ func removeDead(ctx context.Context, dirs []string, dryRun bool) (removed []stri
 // use or persistent.
 func openDead(dir string) (*Lab, error) {
 	l := &Lab{Name: filepath.Base(dir), Dir: dir}
-	err := whileLocked(filepath.Dir(dir), func() (err error) {
+	err := statefile.WhileLocked(filepath.Dir(dir), func() (err error) {
 		if _, err = os.Stat(dir); err != nil {
 			return err
 		}

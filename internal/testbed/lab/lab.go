@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"unnest.io/unnest/internal/hostd/statefile"
 	"unnest.io/unnest/internal/netdev/share"
 )
 
@@ -138,7 +139,7 @@ func Create(name string) (_ *Lab, err error) {
 
 // claim makes the state directory and locks it.
 func (l *Lab) claim() error {
-	return whileLocked(filepath.Dir(l.Dir), func() (err error) {
+	return statefile.WhileLocked(filepath.Dir(l.Dir), func() (err error) {
 		if err = os.Mkdir(l.Dir, 0o700); err == nil {
 			l.lock, err = lockDir(l.Dir)
 			return err
@@ -159,7 +160,7 @@ func Open(name string) (l *Lab, err error) {
 	if l, err = View(name); err != nil {
 		return nil, err
 	}
-	err = whileLocked(filepath.Dir(l.Dir), func() error {
+	err = statefile.WhileLocked(filepath.Dir(l.Dir), func() error {
 		if l, err = View(name); err == nil {
 			l.lock, err = lockDir(l.Dir)
 		}
@@ -181,22 +182,8 @@ func View(name string) (*Lab, error) {
 	return l, nil
 }
 
-// whileLocked calls f while it has the lock of a directory, such as that of labs' state. The state
-// directory of a lab is made, locked and removed under this lock only, so nobody locks a
-// directory that is not complete or that its owner removes.
-func whileLocked(root string, f func() error) error {
-	dir, err := os.Open(root)
-	if err != nil {
-		return fmt.Errorf("lock: %w", err)
-	}
-	defer dir.Close()
-	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
-		return fmt.Errorf("lock %s: %w", root, err)
-	}
-	return f()
-}
-
-// lockDir locks a lab's state directory. Call it by whileLocked.
+// lockDir locks a lab's state directory. The directory is made, locked and removed while that of all labs is locked, so nobody
+// locks one that is not complete or that its owner removes.
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -262,7 +249,7 @@ func (l *Lab) Close() error {
 
 // removeDir removes the state directory and unlocks the lab.
 func (l *Lab) removeDir() error {
-	err := whileLocked(filepath.Dir(l.Dir), func() error { return os.RemoveAll(l.Dir) })
+	err := statefile.WhileLocked(filepath.Dir(l.Dir), func() error { return os.RemoveAll(l.Dir) })
 	if errors.Is(err, fs.ErrNotExist) { // the state directory was removed already, with others
 		err = nil
 	}

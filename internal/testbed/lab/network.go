@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"unnest.io/unnest/internal/hostd/statefile"
 	"unnest.io/unnest/internal/netdev/bridge"
 	"unnest.io/unnest/internal/testbed/place"
 )
@@ -80,7 +81,7 @@ func shareNSDir() error {
 		return err
 	}
 	share := func() error { return unix.Mount("", nsDir, "none", unix.MS_SHARED|unix.MS_REC, "") }
-	err := whileLocked(nsDir, func() (err error) {
+	err := statefile.WhileLocked(nsDir, func() (err error) {
 		if err = share(); errors.Is(err, unix.EINVAL) {
 			if err = unix.Mount(nsDir, nsDir, "none", unix.MS_BIND|unix.MS_REC, ""); err == nil {
 				err = share()
