@@ -28,7 +28,7 @@ func TestAddRoute(t *testing.T) {
 		}
 		return string(out)
 	}
-	inside("ip link set lo up; ip link add eth9 type bridge; ip addr add 192.0.2.1/24 dev eth9; ip link set eth9 up")
+	inside("echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad; ip link set lo up; ip link add eth9 type bridge; ip addr add 192.0.2.1/24 dev eth9; ip link set eth9 up")
 	before := inside("ip route show table all")
 	network, dom0 := netip.MustParsePrefix("198.51.100.0/28"), netip.MustParseAddr("192.0.2.7")
 	for name, end := range ends(t) {
