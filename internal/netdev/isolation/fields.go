@@ -43,6 +43,8 @@ type direction struct {
 var (
 	out = direction{"egress", 0, source, destination, sourcePort, destinationPort}
 	in  = direction{"ingress", 1, destination, source, destinationPort, sourcePort}
+
+	directions = []direction{out, in} // by their index
 )
 
 func source(f family) nft.Field      { return f.source }

@@ -7,26 +7,34 @@ import (
 	"net/netip"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 )
 
-// flood sends UDP datagrams from a pod with raw sockets, one for each source that from returns.
+// flood sends UDP datagrams from a pod, one for each source that from returns.
 func (n *network) flood(pod int, to netip.AddrPort, count int, from func(i int) netip.AddrPort) {
+	n.t.Helper()
+	n.send(pod, to.Addr(), count, func(i int) []byte { return datagram(from(i), to) })
+}
+
+// send sends packets of IPv4 from a pod to another with raw sockets.
+func (n *network) send(pod int, to netip.Addr, count int, packet func(i int) []byte) {
 	n.t.Helper()
 	n.in(pod, func() {
 		link, err := netlink.LinkByName("eth0")
 		n.check(err)
-		destination := n.mac(to.Addr())
+		destination := n.mac(to)
 		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 		n.check(err)
 		defer unix.Close(fd)
 		n.check(unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: link.Attrs().Index, Protocol: 0}))
 		for i := range count {
-			frame := datagram(link.Attrs().HardwareAddr, destination, from(i), to)
+			frame := slices.Concat(destination, link.Attrs().HardwareAddr, []byte{0x08, 0x00}, packet(i))
 			for err = unix.ENOBUFS; errors.Is(err, unix.ENOBUFS); {
 				err = unix.Send(fd, frame, 0)
 			}
@@ -35,11 +43,11 @@ func (n *network) flood(pod int, to netip.AddrPort, count int, from func(i int) 
 	})
 }
 
-// datagram is a frame with an IPv4 datagram of UDP without content.
-func datagram(source, destination net.HardwareAddr, from, to netip.AddrPort) []byte {
+// datagram is one of UDP over IPv4 without content.
+func datagram(from, to netip.AddrPort) []byte {
 	udp := binary.BigEndian.AppendUint16(nil, from.Port())
 	udp = append(binary.BigEndian.AppendUint16(udp, to.Port()), 0, 8, 0, 0)
-	return slices.Concat(destination, source, []byte{0x08, 0x00}, ipv4(from.Addr(), to.Addr(), unix.IPPROTO_UDP, 0, udp))
+	return ipv4(from.Addr(), to.Addr(), unix.IPPROTO_UDP, 0, udp)
 }
 
 // A pod that has begun 65,536 UDP connections takes none of another pod.
@@ -52,13 +60,14 @@ func TestAttackFloodOfFlows(t *testing.T) {
 		}
 		n.open(egress("p1"), egress("p2"))
 		n.flood(1, netip.AddrPortFrom(v4(3), 81), 65535, func(i int) netip.AddrPort { return netip.AddrPortFrom(v4(1), uint16(i)+1) })
-		n.expectFull("p1", "begun-egress4")
+		n.expectFull("p1", "begun-egress4", flowSize)
 		n.connects("another pod", 2, 3, "udp", 80, true)
 		n.connectsTo("from outside to the pod itself", 4, v4(1), "udp", 80)
 	})
 }
 
-// Datagrams with forged sources take the connections neither of another pod nor those that the pod begins.
+// Packets with forged sources take the connections neither of another pod nor those that the pod begins: as long as they
+// last, with their end, and with pings and fragments in both directions.
 func TestAttackForgedDatagrams(t *testing.T) {
 	inNetwork(t, func(n *network) {
 		for _, pod := range []int{1, 2, 3} {
@@ -68,13 +77,58 @@ func TestAttackForgedDatagrams(t *testing.T) {
 			return Port{Interface: iface, Link: link, Ingress: allow(Rule{Peers: everyone}), Egress: allow(Rule{Peers: pod(3)})}
 		}
 		n.open(isolated("p1"), isolated("p2"))
-		n.flood(4, netip.AddrPortFrom(v4(1), 80), 90000, func(i int) netip.AddrPort {
+		forged := func(i int) netip.AddrPort {
 			return netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)}), uint16(1000+i>>16))
+		}
+		n.flood(4, netip.AddrPortFrom(v4(1), 80), 90000, forged)
+		n.expectFull("p1", "begun-ingress4", flowSize)
+		n.send(4, v4(1), 2*pairSize, func(i int) []byte {
+			return ipv4(forged(i).Addr(), v4(1), unix.IPPROTO_ICMP, 0, []byte{8, 0, 0xf7, 0xff, 0, 0, 0, 0})
 		})
-		n.expectFull("p1", "begun-ingress4")
+		n.expectFull("p1", "pairs-ingress4", pairSize)
 		n.connectsTo("to another pod", 3, v4(2), "udp", 80)
 		n.connectsTo("from another pod", 2, v4(3), "udp", 80)
-		n.connectsTo("from the pod itself", 1, v4(3), "udp", 80)
+		c := n.dial(1, "udp", netip.AddrPortFrom(v4(3), 80))
+		if c == nil {
+			t.Fatal("from the pod itself: does not connect")
+		}
+		defer c.Close()
+		if err := exchange(c, strings.Repeat("x", 9000), patience); err != nil {
+			t.Errorf("from the pod itself: datagram of several fragments: %v", err)
+		}
+		n.in(1, func() {
+			ping, err := net.Dial("ip4:icmp", v4(3).String())
+			n.check(err)
+			defer ping.Close()
+			_, err = ping.Write([]byte{8, 0, 0xf7, 0xfe, 0, 1, 0, 0})
+			n.check(err)
+			n.check(ping.SetReadDeadline(time.Now().Add(patience)))
+			if _, err := ping.Read(make([]byte, 1500)); err != nil {
+				t.Errorf("ping from the pod itself: %v", err)
+			}
+		})
+	})
+}
+
+// Nor do forged connections that end keep those that the pod has begun from ending: else they would soon be too many.
+func TestAttackForgedEnds(t *testing.T) {
+	inNetwork(t, func(n *network) {
+		n.serve(3, "tcp", 80)
+		n.open(Port{Interface: "p1", Link: link, Ingress: allow(Rule{Peers: everyone}), Egress: allow(Rule{Peers: pod(3)})})
+		n.send(4, v4(1), 2*closingSize, func(i int) []byte {
+			segment := []byte{4, 0, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 0x02, 0xff, 0xff, 0, 0, 0, 0}
+			if i%2 == 1 {
+				segment[13] = 0x04 // RST after SYN
+			}
+			return ipv4(netip.AddrFrom4([4]byte{198, 18, byte(i >> 9), byte(i >> 1)}), v4(1), unix.IPPROTO_TCP, 0, segment)
+		})
+		n.expectFull("p1", "closing-ingress4", closingSize)
+		n.connectsTo("from the pod itself", 1, v4(3), "tcp", 80)
+		for end := time.Now().Add(patience); len(n.known("p1", "begun-egress4")) > 0; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("the pod's connection does not end")
+			}
+		}
 	})
 }
 
@@ -96,13 +150,13 @@ func TestAttackFullSetsAtRemoval(t *testing.T) {
 		costs() // the first time allocates buffers
 		empty := costs()
 		n.flood(1, netip.AddrPortFrom(v4(3), 81), 65535, func(i int) netip.AddrPort { return netip.AddrPortFrom(v4(1), uint16(i)+1) })
-		known := n.expectFull("p1", "begun-egress4")
+		known := n.expectFull("p1", "begun-egress4", flowSize)
 		for what, cost := range costs() {
 			if cost > empty[what]+known/2 {
 				t.Errorf("%s: %d allocations while %d connections are known, %d before", what, cost, known, empty[what])
 			}
 		}
-		n.expectFull("p1", "begun-egress4") // the restart has kept them
+		n.expectFull("p1", "begun-egress4", flowSize) // the restart has kept them
 		cost := allocations(func() { n.check(n.table.Remove(full)) })
 		if cost > known/2 {
 			t.Errorf("removal of the port: %d allocations while %d connections are known", cost, known)
@@ -122,11 +176,11 @@ func allocations(f func()) uint64 {
 }
 
 // expectFull returns how many connections are in a set, which has to be full.
-func (n *network) expectFull(iface, kind string) uint64 {
+func (n *network) expectFull(iface, kind string, size int) uint64 {
 	n.t.Helper()
 	known := len(n.known(iface, kind))
-	if known < flowSize {
-		n.t.Fatalf("%d connections of %s are in %s, want at least %d: the test shows nothing", known, iface, kind, flowSize)
+	if known < size {
+		n.t.Fatalf("%d connections of %s are in %s, want at least %d: the test shows nothing", known, iface, kind, size)
 	}
 	return uint64(known)
 }

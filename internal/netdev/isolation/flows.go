@@ -26,7 +26,7 @@ const (
 )
 
 // How many connections of a family a port may have begun, and as many that others have. An
-// entry takes about 100 bytes, so the sets of a port take 30 MB at most.
+// entry takes about 100 bytes, so the sets of a port take 45 MB at most.
 const (
 	flowSize    = 1 << 15
 	closingSize = 1<<16 - 1
@@ -35,19 +35,20 @@ const (
 
 // flows has the sets of the connections of a port, for each family. No other port uses them: a port
 // that is flooded, or that floods, fills its own. Connections that the port has begun have
-// a set apart from those that others have, for the same reason.
+// sets apart from those that others have, for the same reason, as long as they last and with their fragments.
 type flows []flowSets
 
+// flowSets are by the direction of a connection's first packet: egress, ingress.
 type flowSets struct {
 	family
-	begun   [2]*nftables.Set // by the direction of the first packet: egress, ingress
-	closing *nftables.Set    // TCP after a FIN or RST
-	pairs   *nftables.Set    // of addresses: for protocols without ports, and for fragments
+	begun   [2]*nftables.Set
+	closing [2]*nftables.Set // TCP after a FIN or RST
+	pairs   [2]*nftables.Set // of addresses: for protocols without ports, and for fragments
 }
 
 func (f flows) all() (all []*nftables.Set) {
 	for _, s := range f {
-		all = append(all, s.begun[0], s.begun[1], s.closing, s.pairs)
+		all = append(all, s.begun[0], s.begun[1], s.closing[0], s.closing[1], s.pairs[0], s.pairs[1])
 	}
 	return all
 }
@@ -80,11 +81,11 @@ func (t *Table) flows(p Port) (all flows) {
 		}
 		port := nftables.TypeInetService
 		sets := flowSets{family: f}
-		for j, d := range []direction{out, in} {
+		for j, d := range directions {
 			sets.begun[j] = set("begun-"+d.name, flowSize, knownTime, port, port)
+			sets.closing[j] = set("closing-"+d.name, closingSize, closingTime, port, port)
+			sets.pairs[j] = set("pairs-"+d.name, pairSize, knownTime)
 		}
-		sets.closing = set("closing", closingSize, closingTime, port, port)
-		sets.pairs = set("pairs", pairSize, knownTime)
 		all = append(all, sets)
 	}
 	return all
@@ -107,8 +108,10 @@ func (t *Table) addFlows(c *nftables.Conn, p Port) error {
 		unsized.Size = 0
 		errs = append(errs, c.AddSet(&unsized, nil))
 	}
-	for _, d := range []direction{out, in} {
-		addChain(c, flowChain("passed", d, k), sets.passed(d))
+	for _, d := range directions {
+		for _, by := range directions {
+			addChain(c, flowChain(passed+by.name, d, k), sets.passed(d, by))
+		}
 		addChain(c, flowChain("known", d, k), sets.known(d, k))
 		addChain(c, flowChain("learn", d, k), sets.learn(d, k))
 	}
@@ -120,10 +123,18 @@ func (t *Table) addFlows(c *nftables.Conn, p Port) error {
 
 func flowChain(what string, d direction, k key) string { return what + "-" + portChain(d, k) }
 
-// passed accepts packets. A first fragment lets the others pass.
-func (s flows) passed(d direction) (rules [][]expr.Any) {
+// passed begins the names of chains that accept packets of connections that a direction has begun.
+const passed = "passed-"
+
+// flowChains names the chains of a port and direction, each before those to which it jumps.
+func flowChains(d direction, k key) []string {
+	return []string{flowChain("known", d, k), flowChain("learn", d, k), flowChain(passed+out.name, d, k), flowChain(passed+in.name, d, k)}
+}
+
+// passed accepts packets of connections that a direction has begun. A first fragment lets the others pass.
+func (s flows) passed(d, by direction) (rules [][]expr.Any) {
 	for _, s := range s {
-		rules = append(rules, nft.Rule(s.is, s.fragments.First, nft.Update(s.pairs, nil, d.pair(s.family)...)))
+		rules = append(rules, nft.Rule(s.is, s.fragments.First, nft.Update(s.pairs[by.index], nil, d.pair(s.family)...)))
 	}
 	return append(rules, nft.Accept())
 }
@@ -131,22 +142,24 @@ func (s flows) passed(d direction) (rules [][]expr.Any) {
 // known accepts packets of connections that are known, unless they begin one.
 func (s flows) known(d direction, k key) (rules [][]expr.Any) {
 	add := func(parts ...[]expr.Any) { rules = append(rules, nft.Rule(parts...)) }
-	pass := nft.Goto(flowChain("passed", d, k))
 	add(isTCP, begins, nft.Return())
 	for _, s := range s {
 		f := s.family
 		flow, pair := d.flow(f), d.pair(f)
-		own, other := s.begun[d.index], s.begun[1-d.index]
-		add(f.is, isTCP, nft.In(s.closing, flow...), nft.Update(s.closing, nil, flow...), pass)
-		for _, begun := range s.begun {
-			add(f.is, isTCP, ends, nft.In(begun, flow...), nft.Update(s.closing, nil, flow...), nft.Delete(begun, flow...), pass)
+		for _, by := range directions {
+			begun, closing, pairs := s.begun[by.index], s.closing[by.index], s.pairs[by.index]
+			pass := nft.Goto(flowChain(passed+by.name, d, k))
+			add(f.is, isTCP, nft.In(closing, flow...), nft.Update(closing, nil, flow...), pass)
+			add(f.is, isTCP, ends, nft.In(begun, flow...), nft.Update(closing, nil, flow...), nft.Delete(begun, flow...), pass)
+			if by.index == d.index {
+				add(f.is, notTCP, nft.In(begun, flow...), nft.Update(begun, nil, flow...), pass)
+			} else {
+				add(f.is, isTCP, noSYN, nft.In(begun, flow...), nft.UpdateFor(begun, openTime, flow...), pass)
+			}
+			add(f.is, nft.In(begun, flow...), pass)
+			add(f.is, f.fragments.Later, nft.In(pairs, pair...), nft.Accept())
+			add(f.is, notTCP, notUDP, notSCTP, nft.In(pairs, pair...), nft.Update(pairs, nil, pair...), nft.Accept())
 		}
-		add(f.is, isTCP, noSYN, nft.In(other, flow...), nft.UpdateFor(other, openTime, flow...), pass)
-		add(f.is, isTCP, nft.In(own, flow...), pass)
-		add(f.is, notTCP, nft.In(own, flow...), nft.Update(own, nil, flow...), pass)
-		add(f.is, nft.In(other, flow...), pass)
-		add(f.is, f.fragments.Later, nft.In(s.pairs, pair...), nft.Accept())
-		add(f.is, notTCP, notUDP, notSCTP, nft.In(s.pairs, pair...), nft.Update(s.pairs, nil, pair...), nft.Accept())
 	}
 	return rules
 }
@@ -155,16 +168,18 @@ func (s flows) known(d direction, k key) (rules [][]expr.Any) {
 // if a set is full.
 func (s flows) learn(d direction, k key) (rules [][]expr.Any) {
 	add := func(parts ...[]expr.Any) { rules = append(rules, nft.Rule(parts...)) }
-	pass := nft.Goto(flowChain("passed", d, k))
+	pass := nft.Goto(flowChain(passed+d.name, d, k))
 	for _, s := range s {
 		f, flow := s.family, d.flow(s.family)
 		begun := s.begun[d.index]
-		add(f.is, isTCP, begins, nft.Delete(s.closing, flow...))
+		for _, closing := range s.closing {
+			add(f.is, isTCP, begins, nft.Delete(closing, flow...))
+		}
 		add(f.is, isTCP, nft.UpdateFor(begun, openingTime, flow...), pass)
 		for _, protocol := range [][]expr.Any{isUDP, isSCTP} {
 			add(f.is, protocol, nft.UpdateFor(begun, onceTime, flow...), pass)
 		}
-		add(f.is, notTCP, notUDP, notSCTP, nft.Update(s.pairs, nil, d.pair(f)...), nft.Accept())
+		add(f.is, notTCP, notUDP, notSCTP, nft.Update(s.pairs[d.index], nil, d.pair(f)...), nft.Accept())
 	}
 	return rules
 }

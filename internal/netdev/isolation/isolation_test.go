@@ -248,7 +248,7 @@ func TestEnd(t *testing.T) {
 			t.Fatal("does not connect")
 		}
 		c.Close()
-		for end := time.Now().Add(patience); len(n.known("p1", "closing4")) == 0; time.Sleep(10 * time.Millisecond) {
+		for end := time.Now().Add(patience); len(n.known("p1", "closing-ingress4")) == 0; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatal("the connection is not closing")
 			}

@@ -121,8 +121,8 @@ func (t *Table) addPort(c *nftables.Conn, p Port, fresh bool) error {
 func (t *Table) removePort(c *nftables.Conn, p Port) error {
 	k := p.key()
 	err := changeMaps(c.SetDeleteElements, k)
-	for _, d := range []direction{out, in} { // a chain before those to which it jumps
-		for _, name := range []string{portChain(d, k), flowChain("known", d, k), flowChain("learn", d, k), flowChain("passed", d, k)} {
+	for _, d := range directions { // a chain before those to which it jumps
+		for _, name := range append([]string{portChain(d, k)}, flowChains(d, k)...) {
 			chain := &nftables.Chain{Table: table, Name: name}
 			c.FlushChain(chain)
 			c.DelChain(chain)
