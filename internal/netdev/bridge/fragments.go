@@ -15,32 +15,39 @@ import (
 	"unnest.io/unnest/internal/netdev/nft"
 )
 
-// Unfinished datagrams of all tenants wait in one memory of the namespace, which connection tracking fills before any
-// other rule sees a fragment. The kernel drops all fragments when it is full. Datagrams that are finished take no memory, so
-// fragments pass at any rate. While unfinished IPv4 datagrams take crowdedMemory or more, and for calmTime after that, a
-// tenant's bridge has a share: fragmentRate per second and as many at once wait for fragmentTime, each in 2.5 KB
-// or less. The memory has room for eight such shares, and for the host's own. The kernel does not tell the
-// memory of IPv6.
+// Unfinished datagrams of all tenants wait in one memory of the namespace for each family, which connection tracking fills
+// before any other rule sees a fragment. The kernel drops all fragments of the family when it is full. A fragment takes 2.5 KB
+// or less, and datagrams that are finished take none.
 const (
-	fragmentRate   = 2000
-	fragmentTime   = 5         // seconds; the fragments of a datagram follow each other at once
 	fragmentMemory = 256 << 20 // bytes
-	crowdedMemory  = fragmentMemory / 4
-	calmTime       = time.Minute
+
+	// Fragments of IPv4 pass at any rate until the unfinished ones take crowdedMemory. Then, and for calmTime after that, a tenant's
+	// bridge has a share: as many wait for fragmentTime. There is room for eight such shares, and for the host's own.
+	fragmentTime  = 5 // seconds; the fragments of a datagram follow each other at once
+	fragmentRate  = 2000
+	crowdedMemory = fragmentMemory / 4
+	calmTime      = time.Minute
+
+	// The kernel does not tell the memory of IPv6. So a bridge always has a share, as above, and what is beyond it has another one with that
+	// of all bridges. No more than arrives within fragmentTime6 can wait: there is room for the common share and eight of bridges.
+	fragmentTime6                           = 1 // second, the least that the kernel takes
+	fragmentRate6, fragmentBurst6           = 5000, 1000
+	commonFragmentRate, commonFragmentBurst = 40000, 4000
 )
 
 // fragmentSettings are of the memory for unfinished datagrams. The kernel has those of IPv6 once there are rules.
 func fragmentSettings() []setting {
-	more, less := func(old int) bool { return old >= fragmentMemory }, func(old int) bool { return old <= fragmentTime }
+	more := func(old int) bool { return old >= fragmentMemory }
+	less := func(most int) func(int) bool { return func(old int) bool { return old <= most } }
 	return []setting{
 		{file: "net/ipv4/ipfrag_high_thresh", value: strconv.Itoa(fragmentMemory), keep: more},
-		{file: "net/ipv4/ipfrag_time", value: strconv.Itoa(fragmentTime), keep: less},
+		{file: "net/ipv4/ipfrag_time", value: strconv.Itoa(fragmentTime), keep: less(fragmentTime)},
 		{file: "net/netfilter/nf_conntrack_frag6_high_thresh", value: strconv.Itoa(fragmentMemory), keep: more},
-		{file: "net/netfilter/nf_conntrack_frag6_timeout", value: strconv.Itoa(fragmentTime), keep: less},
+		{file: "net/netfilter/nf_conntrack_frag6_timeout", value: strconv.Itoa(fragmentTime6), keep: less(fragmentTime6)},
 	}
 }
 
-// ShareFragments begins to limit the fragments of each bridge if unfinished datagrams take much memory, and ends it
+// ShareFragments begins to limit the IPv4 fragments of each bridge if unfinished datagrams take much memory, and ends it
 // a minute after they did. The calling thread must be in the network namespace of f. limited says whether fragments are limited
 // now, changed whether that has changed. Call it every second.
 func (f *Filter) ShareFragments(now time.Time) (limited, changed bool, err error) {
@@ -81,18 +88,16 @@ func unfinished() (int, error) {
 	return 0, errors.New("read " + file + ": it has no memory of fragments")
 }
 
-// fragmentRules drop fragments beyond the share of their bridge, while f.limited.
-func (f *Filter) fragmentRules() [][]expr.Any {
-	if !f.limited {
-		return nil
+// fragmentRules drop fragments beyond the shares of their bridges, those of IPv4 while f.limited.
+func (f *Filter) fragmentRules() (rules [][]expr.Any) {
+	over := func(family, fragment []expr.Any, share *nftables.Set, rate uint64, burst uint32) []expr.Any {
+		return nft.Rule(family, fragment, nft.In(f.bridges, nft.InInterface), nft.Update(share, nft.Over(rate, burst), nft.InInterface))
 	}
-	fromBridge := nft.In(f.bridges, nft.InInterface)
-	tooMany := nft.Rule(nft.Update(f.guard.fragments, nft.Over(fragmentRate, fragmentRate), nft.InInterface), drop("fragments"))
-	return [][]expr.Any{
-		nft.Rule(fromBridge, ipv4, nft.NotMasked(fragment4, []byte{0x3f, 0xff}, []byte{0, 0}), tooMany),
-		nft.Rule(fromBridge, ipv6, nft.Fragments6.First, tooMany),
-		nft.Rule(fromBridge, ipv6, nft.Fragments6.Later, tooMany),
+	if f.limited {
+		rules = append(rules, nft.Rule(over(ipv4, nft.Fragments4.Any, f.guard.fragment4, fragmentRate, fragmentRate), drop("fragments")))
 	}
+	return append(rules, nft.Rule(over(ipv6, nft.Fragments6.Any, f.guard.fragment6, fragmentRate6, fragmentBurst6),
+		nft.Over(commonFragmentRate, commonFragmentBurst), drop("fragments")))
 }
 
 // beforeDefragmentation is NF_IP_PRI_RAW_BEFORE_DEFRAG of linux/netfilter_ipv4.h.

@@ -73,7 +73,8 @@ func addresses(texts ...string) (keys [][]byte) {
 type guardSets struct {
 	guarded, services, ported, icmp6, metadata4, metadata6 *nftables.Set
 	hosts, forwards                                        *nftables.Set
-	alive4, alive6, asked4, asked6, askers, fragments      *nftables.Set
+	alive4, alive6, asked4, asked6, askers                 *nftables.Set
+	fragment4, fragment6                                   *nftables.Set // of a tenant's bridge
 	sources4, sources6                                     *nftables.Set // those that ask
 }
 
@@ -93,7 +94,8 @@ func newGuardSets(t *nftables.Table) guardSets {
 		asked4:    dynamic(nft.NewSet(21, t, "asked4", bridge, v4), askedTime),
 		asked6:    dynamic(nft.NewSet(22, t, "asked6", bridge, v6), askedTime),
 		askers:    dynamic(nft.NewSet(23, t, "askers", bridge, bridge), 0),
-		fragments: dynamic(nft.NewSet(24, t, "fragments", bridge), 0), // of a tenant's bridge
+		fragment4: dynamic(nft.NewSet(24, t, "fragments4", bridge), 0),
+		fragment6: dynamic(nft.NewSet(27, t, "fragments6", bridge), 0),
 		sources4:  dynamic(nft.NewSet(25, t, "sources4", bridge, v4), sourceTime),
 		sources6:  dynamic(nft.NewSet(26, t, "sources6", bridge, v6), sourceTime),
 	}

@@ -48,7 +48,7 @@ func (f *Filter) sets() []*nftables.Set {
 	return []*nftables.Set{
 		f.bridges, f.pairs, f.gateways4, f.gateways6, f.own4, f.own6,
 		g.guarded, g.services, g.ported, g.icmp6, g.metadata4, g.metadata6, g.hosts, g.forwards,
-		g.alive4, g.alive6, g.asked4, g.asked6, g.askers, g.fragments, g.sources4, g.sources6,
+		g.alive4, g.alive6, g.asked4, g.asked6, g.askers, g.fragment4, g.fragment6, g.sources4, g.sources6,
 	}
 }
 
@@ -58,7 +58,6 @@ var (
 	source6         = nft.Network(8, 16)
 	destination4    = nft.Network(16, 4)
 	destination6    = nft.Network(24, 16)
-	fragment4       = nft.Network(6, 2)
 	linkLocal4      = nft.Network(16, 2) // the destination's network
 	sourcePort      = nft.Transport(0, 2)
 	destinationPort = nft.Transport(2, 2)

@@ -7,6 +7,7 @@ import (
 
 // Fragments are the conditions on a packet of one family that is a part of a datagram.
 type Fragments struct {
+	Any   []expr.Any
 	First []expr.Any // has the transport header, and others follow
 	Later []expr.Any // has no transport header
 }
@@ -14,10 +15,15 @@ type Fragments struct {
 // Fragments4 and Fragments6 are those of IPv4 and IPv6.
 var (
 	Fragments4 = Fragments{
+		Any:   NotMasked(Network(6, 2), []byte{0x3f, 0xff}, []byte{0, 0}),
 		First: Masked(Network(6, 2), []byte{0x3f, 0xff}, []byte{0x20, 0}), // more fragments, offset 0
 		Later: NotMasked(Network(6, 2), []byte{0x1f, 0xff}, []byte{0, 0}),
 	}
-	Fragments6 = Fragments{First: fragmentField(0xf9, 1, expr.CmpOpEq), Later: fragmentField(0xf8, 0, expr.CmpOpNeq)}
+	Fragments6 = Fragments{
+		Any:   fragmentField(0xf9, 0, expr.CmpOpNeq),
+		First: fragmentField(0xf9, 1, expr.CmpOpEq),
+		Later: fragmentField(0xf8, 0, expr.CmpOpNeq),
+	}
 )
 
 // fragmentField compares offset and flag in the fragment header of IPv6, of which mask has the lower byte, with
