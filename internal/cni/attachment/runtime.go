@@ -82,6 +82,16 @@ func (a *Attachment) Leasing() error {
 	return a.kind.remember(a.made)
 }
 
+// Leased returns the arguments of a DEL with the configuration by which the ADD has had an IPAM plugin lease addresses; nil if that
+// is not known.
+func (k Kind) Leased(container, iface string) *skel.CmdArgs {
+	m, ok := readMade(k.madeFile(container, iface))
+	if !ok || m.Config == nil {
+		return nil
+	}
+	return m.args()
+}
+
 func (k Kind) forget(container, iface string) error {
 	if err := os.Remove(k.madeFile(container, iface)); !errors.Is(err, fs.ErrNotExist) {
 		return err

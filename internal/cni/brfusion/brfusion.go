@@ -21,6 +21,7 @@
 package brfusion
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -103,7 +104,7 @@ func del(ctx context.Context, args *skel.CmdArgs) error {
 	c := netconf.ReadRelease(args.StdinData)
 	clean := func(pod ns.NetNS) error {
 		// First the IPAM plugin: it may use the NIC to release its lease.
-		err := errors.Join(releaseInstalled(ctx, c, args), servicepath.Del(owner(c.Name, args), pod))
+		err := errors.Join(releaseLeased(ctx, c, args), servicepath.Del(owner(c.Name, args), pod))
 		if pod != nil { // the NIC, or the VLAN, may end before the pod
 			err = errors.Join(err, podnic.ForgetSource(pod, args.IfName), podnic.DeleteVLAN(pod, args.IfName))
 		}
@@ -118,21 +119,35 @@ func Clean(ctx context.Context, network string, args *skel.CmdArgs) error {
 	c := netconf.ReadRelease(args.StdinData)
 	err := servicepath.Del(servicepath.Owner{Network: network, Container: args.ContainerID, Interface: args.IfName}, nil)
 	if len(args.StdinData) > 0 && c.IPAM.Delegated() {
-		err = errors.Join(err, releaseInstalled(ctx, c, args))
+		err = errors.Join(err, releaseLeased(ctx, c, args))
 	}
 	return err
 }
 
-// releaseInstalled is release for an IPAM plugin that is installed. That one is not is no error of
-// the DEL: no repetition could succeed, and the runtime would keep the pod.
-func releaseInstalled(ctx context.Context, c netconf.Release, args *skel.CmdArgs) error {
-	if c.IPAM.Delegated() {
-		if _, err := findIPAM(c.IPAM, args); err != nil {
-			fmt.Fprintf(os.Stderr, "the address of %s %s may stay leased: %v\n", args.ContainerID, args.IfName, err)
-			return nil
-		}
+// releaseLeased releases the IPAM plugin's addresses. If that fails, the configuration may have got a mistake since the ADD, so it
+// does it with that of the ADD, which has been valid. What the plugin then calls a mistake is no error of the DEL: no repetition could succeed,
+// and the runtime would keep the pod. Another failure is one, which the runtime repeats.
+func releaseLeased(ctx context.Context, c netconf.Release, args *skel.CmdArgs) error {
+	err := release(ctx, c.IPAM, args)
+	leased := attachment.NIC.Leased(args.ContainerID, args.IfName)
+	if err != nil && leased != nil && !bytes.Equal(leased.StdinData, args.StdinData) {
+		fmt.Fprintf(os.Stderr, "%v; trying the configuration of the ADD\n", err)
+		leased.Netns = args.Netns
+		err = release(ctx, netconf.ReadRelease(leased.StdinData).IPAM, leased)
 	}
-	return release(ctx, c.IPAM, args)
+	if isMistake(err) {
+		fmt.Fprintf(os.Stderr, "the address of %s %s may stay leased: %v\n", args.ContainerID, args.IfName, err)
+		return nil
+	}
+	return err
+}
+
+// isMistake reports whether a plugin says, by the codes of the CNI specification (section 5, "Error"), that its configuration has to be changed.
+func isMistake(err error) bool {
+	e := (*types.Error)(nil)
+	return errors.As(err, &e) && slices.Contains([]uint{
+		types.ErrIncompatibleCNIVersion, types.ErrUnsupportedField, types.ErrDecodingFailure, types.ErrInvalidNetworkConfig,
+	}, e.Code)
 }
 
 // moveOut moves the attachment's NIC out of the pod: the one with prevResult's MAC or,

@@ -1,6 +1,7 @@
 package brfusion_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,36 +18,79 @@ func TestDelWithMistake(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		edit func(map[string]any)
-		left string // in the log, for what a DEL cannot know
 	}{
-		{"mtu out of range", with("mtu", 20), ""},
-		{"mtu of another type", with("mtu", "20"), ""},
-		{"prevResult of another type", with("prevResult", "none"), ""},
-		{"prevResult of a newer version", with("prevResult", newer), ""},
-		{"wait", with("wait", "soon"), ""},
-		{"bandwidth", with("bandwidth", map[string]any{"ingressRate": 1}), ""},
-		{"services", with("services", []any{"10.96.0.0/12"}), ""},
-		{"mode", with("mode", "hotplugg"), ""},
-		{"bridge", with("bridge", 7), ""},
-		{"capability", with("runtimeConfig", map[string]any{"bandwidth": "much"}), ""},
-		{"valid attachments", with("cni.dev/valid-attachments", 1), ""},
-		{"IPAM plugin is not installed", ipam("type", "nowhere-local"), `the address of c1 eth0 may stay leased: ipam.type "nowhere-local"`},
-		{"IPAM without type", ipam("type", nil), `the address of c1 eth0 may stay leased: `},
-		{"IPAM of another type", with("ipam", "host-local"), `the address of c1 eth0 may stay leased: `},
+		{"mtu out of range", with("mtu", 20)},
+		{"mtu of another type", with("mtu", "20")},
+		{"prevResult of another type", with("prevResult", "none")},
+		{"prevResult of a newer version", with("prevResult", newer)},
+		{"wait", with("wait", "soon")},
+		{"bandwidth", with("bandwidth", map[string]any{"ingressRate": 1})},
+		{"services", with("services", []any{"10.96.0.0/12"})},
+		{"mode", with("mode", "hotplugg")},
+		{"bridge", with("bridge", 7)},
+		{"capability", with("runtimeConfig", map[string]any{"bandwidth": "much"})},
+		{"valid attachments", with("cni.dev/valid-attachments", 1)},
+		{"IPAM plugin is not installed", ipam("type", "nowhere-local")},
+		{"IPAM without type", ipam("type", nil)},
+		{"IPAM of another type", with("ipam", "host-local")},
+		{"range of the IPAM plugin", ipam("ranges", wrongRange)},
+		{"ranges of another type", ipam("ranges", "10.0.0.0/8")},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := newLab(t)
 			l.Add(l.config(with("services", services)))
-			a := l.Run("DEL", l.config(with("services", services), c.edit))
-			if a.Exit != 0 || !strings.Contains(a.Stderr, c.left) {
-				t.Errorf("DEL failed, or does not say %q", c.left)
+			l.Succeeds("DEL", l.config(with("services", services), c.edit))
+			if links := l.Links(l.Guest); len(links) > 0 {
+				t.Errorf("left are links %v", links)
 			}
-			if nics, links := l.daemon.all(), l.Links(l.Guest); len(nics) > 0 || len(links) > 0 {
-				t.Errorf("left are NICs %v, links %v", nics, links)
+			l.wantNothing()
+		})
+	}
+}
+
+var wrongRange = []any{[]any{map[string]any{"subnet": "10.0.0.0/99"}}}
+
+// A DEL that cannot know with which configuration the address was leased, as after a boot of the guest, keeps no pod if the plugin says
+// that the configuration is wrong. Otherwise, and if the plugin fails with the configuration of the ADD, the DEL fails, and the next one succeeds.
+func TestDelWithIPAMThatFails(t *testing.T) {
+	const stays = "the address of c1 eth0 may stay leased: "
+	for _, c := range []struct {
+		name    string
+		code    string // of the plugin
+		noted   bool
+		edit    func(map[string]any)
+		success bool
+		want    string
+	}{
+		{"not installed, not noted", "0", false, ipam("type", "nowhere-local"), true, stays + `ipam.type "nowhere-local"`},
+		{"without type, not noted", "0", false, ipam("type", nil), true, stays},
+		{"wrong range, not noted", "0", false, edits(ipam("type", "host-local"), ipam("ranges", wrongRange)), false, "/99"},
+		{"says that it cannot decode, not noted", "6", false, with("log", false), true, stays},
+		{"says that it is invalid", "7", true, with("log", false), true, stays},
+		{"says to try again", "11", true, with("log", false), false, "not now"},
+		{"says an error of its own", "100", true, with("log", false), false, "not now"},
+		{"says an internal error", "999", true, with("log", false), false, "not now"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := newLab(t)
+			script := fmt.Sprintf("#!/bin/sh\n[ $CNI_COMMAND = DEL ] && [ ! -e %s/well ] || exec %s/host-local\n", l.Dir, cnitest.PluginDir)
+			script += fmt.Sprintf(`echo '{"cniVersion": "1.0.0", "code": %s, "msg": "not now"}'; exit 1`, c.code)
+			l.Must(os.WriteFile(filepath.Join(l.Dir, "sometimes"), []byte(script), 0o755))
+			sometimes := ipam("type", "sometimes")
+			l.Add(l.config(sometimes))
+			if !c.noted {
+				l.Must(os.RemoveAll(filepath.Join(l.Dir, "run", "runtimes")))
 			}
-			if leases := l.leases(); (len(leases) > 0) != (c.left != "") {
-				t.Errorf("leases are %v", leases)
+			a := l.Run("DEL", l.config(sometimes, c.edit))
+			if (a.Exit == 0) != c.success || !strings.Contains(a.Stderr+a.Stdout, c.want) {
+				t.Errorf("DEL: exit %d, want %q", a.Exit, c.want)
 			}
+			if nics := l.daemon.all(); len(nics) > 0 || len(l.leases()) != 1 {
+				t.Errorf("left are NICs %v, leases %v", nics, l.leases())
+			}
+			l.Must(os.WriteFile(filepath.Join(l.Dir, "well"), nil, 0o644))
+			l.Succeeds("DEL", l.config(sometimes))
+			l.wantNothing()
 		})
 	}
 }
