@@ -93,8 +93,10 @@ func (p *Policies) keep(tenant string, pods map[string]podRules) (unkept string,
 		return "", nil
 	}
 	emptyErr := p.disk.truncate(path, 0)
-	if errors.Is(emptyErr, fs.ErrNotExist) { // it is quarantined, which is the same for the next daemon
-		_, emptyErr = os.Stat(quarantined(path))
+	if errors.Is(emptyErr, fs.ErrNotExist) { // if it is quarantined, that is the same for the next daemon
+		if _, emptyErr = os.Stat(quarantined(path)); emptyErr != nil { // there was no space for the first one; an empty one needs none
+			emptyErr = os.WriteFile(path, nil, 0o600)
+		}
 	}
 	if emptyErr != nil {
 		return "", errors.Join(err, emptyErr)
