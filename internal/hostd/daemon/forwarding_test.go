@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"unnest.io/unnest/internal/hostd/quota"
+	"unnest.io/unnest/internal/hostd/status"
 	"unnest.io/unnest/internal/netdev/bridge"
 	"unnest.io/unnest/internal/netdev/link"
 )
@@ -54,7 +55,7 @@ func TestProblems(t *testing.T) {
 func TestDockerStarts(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	l.boot(1, 1)
+	l.configure("listen: 127.0.0.1:7443\ntenants:\n  - {name: shop, bridge: br-shop, mtu: 1400, gateways: [10.7.0.1/24]}\n")
 	l.serve(patience)
 	const calls = "/proc/sys/net/bridge/bridge-nf-call-iptables"
 	l.do(func() error {
@@ -73,7 +74,15 @@ func TestDockerStarts(t *testing.T) {
 		})
 		return off
 	})
-	l.wantSaid("turned bridge-nf-call off, which another program")
+	l.wantSaid("turned bridge-nf-call off, which another program", "another program may drop frames of pods", "bridge=br-shop")
+	l.eventually("the status has the problem", func() bool {
+		s, err := status.Ask(t.Context(), l.dir)
+		l.check(err)
+		return len(s.Problems) == 1 && s.Problems[0].Bridge == "br-shop" && strings.Contains(s.Problems[0].Cause, "ip filter FORWARD")
+	})
+	if m := l.scrape(); !strings.Contains(m, `unnest_hostd_forwarding_problems{tenant="shop"} 1`) || !strings.Contains(m, "unnest_hostd_bridge_nf_restores_total") {
+		t.Errorf("the metrics do not have the problem:\n%s", m)
+	}
 }
 
 // Another program takes a pod's TAP off its bridge, or sets it down, while the daemon runs.
