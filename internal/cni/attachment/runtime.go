@@ -82,14 +82,10 @@ func (a *Attachment) Leasing() error {
 	return a.kind.remember(a.made)
 }
 
-// Leased returns the arguments of a DEL with the configuration by which the ADD has had an IPAM plugin lease addresses; nil if that
-// is not known.
-func (k Kind) Leased(container, iface string) *skel.CmdArgs {
+// Leased returns the arguments of a DEL with the configuration by which the ADD has had an IPAM plugin lease addresses, if that is known.
+func (k Kind) Leased(container, iface string) (args *skel.CmdArgs, ok bool) {
 	m, ok := readMade(k.madeFile(container, iface))
-	if !ok || m.Config == nil {
-		return nil
-	}
-	return m.args()
+	return m.args(), ok && m.Config != nil
 }
 
 func (k Kind) forget(container, iface string) error {

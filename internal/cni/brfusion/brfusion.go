@@ -124,30 +124,22 @@ func Clean(ctx context.Context, network string, args *skel.CmdArgs) error {
 	return err
 }
 
-// releaseLeased releases the IPAM plugin's addresses. If that fails, the configuration may have got a mistake since the ADD, so it
-// does it with that of the ADD, which has been valid. What the plugin then calls a mistake is no error of the DEL: no repetition could succeed,
-// and the runtime would keep the pod. Another failure is one, which the runtime repeats.
+// releaseLeased releases the IPAM plugin's addresses, if that fails with the configuration of the ADD: it has been valid, and the
+// DEL's may have got a mistake. What the plugin then calls a mistake is no error of the DEL: no repetition could succeed, and the runtime
+// would keep the pod. The runtime repeats a DEL after another failure.
 func releaseLeased(ctx context.Context, c netconf.Release, args *skel.CmdArgs) error {
 	err := release(ctx, c.IPAM, args)
-	leased := attachment.NIC.Leased(args.ContainerID, args.IfName)
-	if err != nil && leased != nil && !bytes.Equal(leased.StdinData, args.StdinData) {
+	if leased, ok := attachment.NIC.Leased(args.ContainerID, args.IfName); err != nil && ok && !bytes.Equal(leased.StdinData, args.StdinData) {
 		fmt.Fprintf(os.Stderr, "%v; trying the configuration of the ADD\n", err)
 		leased.Netns = args.Netns
 		err = release(ctx, netconf.ReadRelease(leased.StdinData).IPAM, leased)
 	}
-	if isMistake(err) {
+	mistakes := []uint{types.ErrIncompatibleCNIVersion, types.ErrUnsupportedField, types.ErrDecodingFailure, types.ErrInvalidNetworkConfig}
+	if e := (*types.Error)(nil); errors.As(err, &e) && slices.Contains(mistakes, e.Code) {
 		fmt.Fprintf(os.Stderr, "the address of %s %s may stay leased: %v\n", args.ContainerID, args.IfName, err)
 		return nil
 	}
 	return err
-}
-
-// isMistake reports whether a plugin says, by the codes of the CNI specification (section 5, "Error"), that its configuration has to be changed.
-func isMistake(err error) bool {
-	e := (*types.Error)(nil)
-	return errors.As(err, &e) && slices.Contains([]uint{
-		types.ErrIncompatibleCNIVersion, types.ErrUnsupportedField, types.ErrDecodingFailure, types.ErrInvalidNetworkConfig,
-	}, e.Code)
 }
 
 // moveOut moves the attachment's NIC out of the pod: the one with prevResult's MAC or,

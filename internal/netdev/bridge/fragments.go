@@ -1,12 +1,10 @@
 package bridge
 
 import (
-	"bufio"
-	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/nftables"
@@ -16,34 +14,29 @@ import (
 )
 
 // Unfinished datagrams of all tenants wait in one memory of the namespace for each family, which connection tracking fills
-// before any other rule sees a fragment. The kernel drops all fragments of the family when it is full. A fragment takes 2.5 KB
-// or less, and datagrams that are finished take none.
+// before any other rule sees a fragment. The kernel drops all fragments of the family when it is full. One of 1,500 bytes takes 2.5 KB,
+// and datagrams that are finished take none. So fragments of IPv4 pass at any rate until the unfinished ones take crowdedMemory. Then, and for
+// calmTime after that, a tenant's bridge has a share: fragmentRate per second and as many at once. There is room for eight such shares,
+// and for the host's own. The kernel does not tell the memory of IPv6. So a bridge always has a share, and what is beyond it one of a share of
+// all. No more than arrives within fragmentTime6 can wait: there is room for the common share and those of eight bridges.
 const (
-	fragmentMemory = 256 << 20 // bytes
-
-	// Fragments of IPv4 pass at any rate until the unfinished ones take crowdedMemory. Then, and for calmTime after that, a tenant's
-	// bridge has a share: as many wait for fragmentTime. There is room for eight such shares, and for the host's own.
-	fragmentTime  = 5 // seconds; the fragments of a datagram follow each other at once
-	fragmentRate  = 2000
-	crowdedMemory = fragmentMemory / 4
-	calmTime      = time.Minute
-
-	// The kernel does not tell the memory of IPv6. So a bridge always has a share, as above, and what is beyond it has another one with that
-	// of all bridges. No more than arrives within fragmentTime6 can wait: there is room for the common share and eight of bridges.
-	fragmentTime6                           = 1 // second, the least that the kernel takes
-	fragmentRate6, fragmentBurst6           = 5000, 1000
-	commonFragmentRate, commonFragmentBurst = 40000, 4000
+	fragmentMemory                = 256 << 20 // bytes
+	crowdedMemory                 = fragmentMemory / 4
+	calmTime                      = time.Minute
+	fragmentTime, fragmentTime6   = 5, 1 // seconds, at least 1; the fragments of a datagram follow each other at once
+	fragmentRate                  = 2000
+	fragmentRate6, fragmentBurst6 = 5000, 1000
+	commonRate6, commonBurst6     = 40000, 4000
 )
 
 // fragmentSettings are of the memory for unfinished datagrams. The kernel has those of IPv6 once there are rules.
 func fragmentSettings() []setting {
-	more := func(old int) bool { return old >= fragmentMemory }
-	less := func(most int) func(int) bool { return func(old int) bool { return old <= most } }
+	more, less := func(old int) bool { return old >= fragmentMemory }, func(old int) bool { return old <= fragmentTime }
 	return []setting{
 		{file: "net/ipv4/ipfrag_high_thresh", value: strconv.Itoa(fragmentMemory), keep: more},
-		{file: "net/ipv4/ipfrag_time", value: strconv.Itoa(fragmentTime), keep: less(fragmentTime)},
+		{file: "net/ipv4/ipfrag_time", value: strconv.Itoa(fragmentTime), keep: less},
 		{file: "net/netfilter/nf_conntrack_frag6_high_thresh", value: strconv.Itoa(fragmentMemory), keep: more},
-		{file: "net/netfilter/nf_conntrack_frag6_timeout", value: strconv.Itoa(fragmentTime6), keep: less(fragmentTime6)},
+		{file: "net/netfilter/nf_conntrack_frag6_timeout", value: strconv.Itoa(fragmentTime6), keep: func(old int) bool { return old <= fragmentTime6 }},
 	}
 }
 
@@ -79,13 +72,12 @@ func unfinished() (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	for lines := bufio.NewScanner(bytes.NewReader(content)); lines.Scan(); {
-		var datagrams, memory int
-		if n, _ := fmt.Sscanf(lines.Text(), "FRAG: inuse %d memory %d", &datagrams, &memory); n == 2 {
-			return memory, nil
-		}
+	var datagrams, memory int
+	_, line, _ := strings.Cut(string(content), "FRAG: ")
+	if _, err := fmt.Sscanf(line, "inuse %d memory %d", &datagrams, &memory); err != nil {
+		return 0, fmt.Errorf("read %s: memory of fragments: %w", file, err)
 	}
-	return 0, errors.New("read " + file + ": it has no memory of fragments")
+	return memory, nil
 }
 
 // fragmentRules drop fragments beyond the shares of their bridges, those of IPv4 while f.limited.
@@ -96,8 +88,7 @@ func (f *Filter) fragmentRules() (rules [][]expr.Any) {
 	if f.limited {
 		rules = append(rules, nft.Rule(over(ipv4, nft.Fragments4.Any, f.guard.fragment4, fragmentRate, fragmentRate), drop("fragments")))
 	}
-	return append(rules, nft.Rule(over(ipv6, nft.Fragments6.Any, f.guard.fragment6, fragmentRate6, fragmentBurst6),
-		nft.Over(commonFragmentRate, commonFragmentBurst), drop("fragments")))
+	return append(rules, nft.Rule(over(ipv6, nft.Fragments6.Any, f.guard.fragment6, fragmentRate6, fragmentBurst6), nft.Over(commonRate6, commonBurst6), drop("fragments")))
 }
 
 // beforeDefragmentation is NF_IP_PRI_RAW_BEFORE_DEFRAG of linux/netfilter_ipv4.h.

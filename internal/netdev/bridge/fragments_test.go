@@ -62,7 +62,7 @@ func TestAttackUnfinishedFragmentsOfIPv6(t *testing.T) {
 			t.Error("a datagram of another tenant does not arrive in several fragments")
 		}
 		drops, err := h.filter.Drops()
-		most := (took.Seconds()+1)*(fragmentRate6+commonFragmentRate) + fragmentBurst6 + commonFragmentBurst
+		most := (took.Seconds()+1)*(fragmentRate6+commonRate6) + fragmentBurst6 + commonBurst6
 		if passed := sent - float64(drops["fragments"]); err != nil || passed > most {
 			t.Errorf("%.0f fragments have passed in %v, want %.0f; %v", passed, took, most, err)
 		}

@@ -71,11 +71,10 @@ func addresses(texts ...string) (keys [][]byte) {
 // guardSets are the sets of the rules that guard. The keys of alive and asked are a
 // bridge and an address on it.
 type guardSets struct {
-	guarded, services, ported, icmp6, metadata4, metadata6 *nftables.Set
-	hosts, forwards                                        *nftables.Set
-	alive4, alive6, asked4, asked6, askers                 *nftables.Set
-	fragment4, fragment6                                   *nftables.Set // of a tenant's bridge
-	sources4, sources6                                     *nftables.Set // those that ask
+	guarded, services, ported, icmp6, metadata4, metadata6       *nftables.Set
+	hosts, forwards                                              *nftables.Set
+	alive4, alive6, asked4, asked6, askers, fragment4, fragment6 *nftables.Set
+	sources4, sources6                                           *nftables.Set // those that ask
 }
 
 func newGuardSets(t *nftables.Table) guardSets {

@@ -38,17 +38,16 @@ const (
 // sets apart from those that others have, for the same reason, as long as they last and with their fragments.
 type flows []flowSets
 
-// flowSets are by the direction of a connection's first packet: egress, ingress.
+// flowSets are by the direction of a connection's first packet: egress, ingress. TCP is closing after a FIN or RST, and pairs
+// are of addresses: for protocols without ports, and for fragments.
 type flowSets struct {
 	family
-	begun   [2]*nftables.Set
-	closing [2]*nftables.Set // TCP after a FIN or RST
-	pairs   [2]*nftables.Set // of addresses: for protocols without ports, and for fragments
+	begun, closing, pairs [2]*nftables.Set
 }
 
 func (f flows) all() (all []*nftables.Set) {
 	for _, s := range f {
-		all = append(all, s.begun[0], s.begun[1], s.closing[0], s.closing[1], s.pairs[0], s.pairs[1])
+		all = slices.Concat(all, s.begun[:], s.closing[:], s.pairs[:])
 	}
 	return all
 }
@@ -110,7 +109,7 @@ func (t *Table) addFlows(c *nftables.Conn, p Port) error {
 	}
 	for _, d := range directions {
 		for _, by := range directions {
-			addChain(c, flowChain(passed+by.name, d, k), sets.passed(d, by))
+			addChain(c, passedChain(d, by, k), sets.passed(d, by))
 		}
 		addChain(c, flowChain("known", d, k), sets.known(d, k))
 		addChain(c, flowChain("learn", d, k), sets.learn(d, k))
@@ -122,14 +121,7 @@ func (t *Table) addFlows(c *nftables.Conn, p Port) error {
 }
 
 func flowChain(what string, d direction, k key) string { return what + "-" + portChain(d, k) }
-
-// passed begins the names of chains that accept packets of connections that a direction has begun.
-const passed = "passed-"
-
-// flowChains names the chains of a port and direction, each before those to which it jumps.
-func flowChains(d direction, k key) []string {
-	return []string{flowChain("known", d, k), flowChain("learn", d, k), flowChain(passed+out.name, d, k), flowChain(passed+in.name, d, k)}
-}
+func passedChain(d, by direction, k key) string        { return flowChain("passed-"+by.name, d, k) }
 
 // passed accepts packets of connections that a direction has begun. A first fragment lets the others pass.
 func (s flows) passed(d, by direction) (rules [][]expr.Any) {
@@ -148,14 +140,14 @@ func (s flows) known(d direction, k key) (rules [][]expr.Any) {
 		flow, pair := d.flow(f), d.pair(f)
 		for _, by := range directions {
 			begun, closing, pairs := s.begun[by.index], s.closing[by.index], s.pairs[by.index]
-			pass := nft.Goto(flowChain(passed+by.name, d, k))
+			pass := nft.Goto(passedChain(d, by, k))
 			add(f.is, isTCP, nft.In(closing, flow...), nft.Update(closing, nil, flow...), pass)
 			add(f.is, isTCP, ends, nft.In(begun, flow...), nft.Update(closing, nil, flow...), nft.Delete(begun, flow...), pass)
-			if by.index == d.index {
-				add(f.is, notTCP, nft.In(begun, flow...), nft.Update(begun, nil, flow...), pass)
-			} else {
-				add(f.is, isTCP, noSYN, nft.In(begun, flow...), nft.UpdateFor(begun, openTime, flow...), pass)
+			lasts := nft.Rule(notTCP, nft.In(begun, flow...), nft.Update(begun, nil, flow...))
+			if by.index != d.index {
+				lasts = nft.Rule(isTCP, noSYN, nft.In(begun, flow...), nft.UpdateFor(begun, openTime, flow...))
 			}
+			add(f.is, lasts, pass)
 			add(f.is, nft.In(begun, flow...), pass)
 			add(f.is, f.fragments.Later, nft.In(pairs, pair...), nft.Accept())
 			add(f.is, notTCP, notUDP, notSCTP, nft.In(pairs, pair...), nft.Update(pairs, nil, pair...), nft.Accept())
@@ -168,13 +160,10 @@ func (s flows) known(d direction, k key) (rules [][]expr.Any) {
 // if a set is full.
 func (s flows) learn(d direction, k key) (rules [][]expr.Any) {
 	add := func(parts ...[]expr.Any) { rules = append(rules, nft.Rule(parts...)) }
-	pass := nft.Goto(flowChain(passed+d.name, d, k))
+	pass := nft.Goto(passedChain(d, d, k))
 	for _, s := range s {
-		f, flow := s.family, d.flow(s.family)
-		begun := s.begun[d.index]
-		for _, closing := range s.closing {
-			add(f.is, isTCP, begins, nft.Delete(closing, flow...))
-		}
+		f, flow, begun := s.family, d.flow(s.family), s.begun[d.index]
+		add(f.is, isTCP, begins, nft.Delete(s.closing[0], flow...), nft.Delete(s.closing[1], flow...))
 		add(f.is, isTCP, nft.UpdateFor(begun, openingTime, flow...), pass)
 		for _, protocol := range [][]expr.Any{isUDP, isSCTP} {
 			add(f.is, protocol, nft.UpdateFor(begun, onceTime, flow...), pass)

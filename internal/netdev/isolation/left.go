@@ -1,8 +1,6 @@
 package isolation
 
-import (
-	"github.com/google/nftables"
-)
+import "github.com/google/nftables"
 
 // left is what the table has in the kernel.
 type left struct {

@@ -122,7 +122,7 @@ func (t *Table) removePort(c *nftables.Conn, p Port) error {
 	k := p.key()
 	err := changeMaps(c.SetDeleteElements, k)
 	for _, d := range directions { // a chain before those to which it jumps
-		for _, name := range append([]string{portChain(d, k)}, flowChains(d, k)...) {
+		for _, name := range []string{portChain(d, k), flowChain("known", d, k), flowChain("learn", d, k), passedChain(d, out, k), passedChain(d, in, k)} {
 			chain := &nftables.Chain{Table: table, Name: name}
 			c.FlushChain(chain)
 			c.DelChain(chain)

@@ -19,11 +19,7 @@ var (
 		First: Masked(Network(6, 2), []byte{0x3f, 0xff}, []byte{0x20, 0}), // more fragments, offset 0
 		Later: NotMasked(Network(6, 2), []byte{0x1f, 0xff}, []byte{0, 0}),
 	}
-	Fragments6 = Fragments{
-		Any:   fragmentField(0xf9, 0, expr.CmpOpNeq),
-		First: fragmentField(0xf9, 1, expr.CmpOpEq),
-		Later: fragmentField(0xf8, 0, expr.CmpOpNeq),
-	}
+	Fragments6 = Fragments{Any: fragmentField(0xf9, 0, expr.CmpOpNeq), First: fragmentField(0xf9, 1, expr.CmpOpEq), Later: fragmentField(0xf8, 0, expr.CmpOpNeq)}
 )
 
 // fragmentField compares offset and flag in the fragment header of IPv6, of which mask has the lower byte, with
