@@ -146,7 +146,7 @@ func TestVerdictsInWords(t *testing.T) {
 		{"equivalent", []float64{100, 101, 99, 100, 101, 99}, []float64{100.5, 101, 99.5, 100, 101, 99}, "equal within 0.44 %",
 			[]string{"equal to NoCont within 0.44 %. Shown to be within 3.5 % of NoCont"}},
 		{"slower", []float64{100, 101, 99, 100, 101, 99}, []float64{150, 152, 149, 150, 151, 149}, "slower",
-			[]string{"slower: 50 % higher latency than NoCont. Not shown to be within 3.5 % of NoCont"}},
+			[]string{"slower: 50 % higher latency than NoCont. Shown to be more than 3.5 % from NoCont"}},
 		{"faster", []float64{100, 101, 99, 100, 101, 99}, []float64{50, 51, 49, 50, 51, 49.5}, "faster", []string{"faster: 50 % lower latency than NoCont"}},
 		{"different and equivalent", []float64{100, 100.1, 99.9, 100, 100.1, 99.9}, []float64{101, 101.1, 100.9, 101, 101.1, 101}, "slower",
 			[]string{"1 % higher latency than NoCont", "Shown to be within 3.5 % of NoCont"}},
@@ -175,16 +175,20 @@ func TestVerdictsInWords(t *testing.T) {
 	}
 }
 
+// What is shown of a claim is a headline; what is not known is not.
 func TestClaimHeadline(t *testing.T) {
 	steady := []float64{100, 101, 99, 100, 101, 99}
-	again := []float64{100.2, 101, 99, 100, 101, 99.1}
-	shown := strings.Join(build(exactly(steady, again)).Headlines, "\n")
-	if want := "UDP ping-pong, BrFusion: shown to be within 3.5 % of NoCont for 1280 B."; !strings.Contains(shown, want) {
-		t.Errorf("headlines lack %q:\n%s", want, shown)
+	for want, brFusion := range map[string][]float64{
+		"UDP ping-pong: BrFusion is shown to be within 3.5 % of NoCont for 1280 B.":      {100.2, 101, 99, 100, 101, 99.1},
+		"UDP ping-pong: BrFusion is shown to be more than 3.5 % from NoCont for 1280 B.": {150, 151, 149, 150, 151, 149},
+	} {
+		if doc := build(exactly(steady, brFusion)); !slices.Contains(doc.Headlines, want) || len(doc.NotKnown) > 0 {
+			t.Errorf("headlines lack %q, or something is not known: %q, %q", want, doc.Headlines, doc.NotKnown)
+		}
 	}
-	open := strings.Join(build(exactly(steady, []float64{150, 151, 149, 150, 151, 149})).Headlines, "\n")
-	if want := "not shown to be within 3.5 % of NoCont for 1280 B."; !strings.Contains(open, want) {
-		t.Errorf("headlines lack %q:\n%s", want, open)
+	open := []string{"UDP ping-pong, 1280 B: BrFusion against NoCont", "UDP ping-pong: BrFusion within 3.5 % of NoCont for 1280 B"}
+	if doc := build(exactly(steady, []float64{130, 90, 150, 100, 160, 80})); !slices.Equal(doc.NotKnown, open) || len(doc.Headlines) != 1 {
+		t.Errorf("not known %q, want %q; headlines %q", doc.NotKnown, open, doc.Headlines)
 	}
 	run, samples := exactly(steady, steady)
 	without := runs.Build(run, samples, runs.Options{Equivalence: &estimate.Claim{}})
@@ -388,5 +392,8 @@ func TestAnswer(t *testing.T) {
 		if got := build(exactly(steady, tc.brFusion)).Answer; !strings.HasPrefix(got, tc.want) || (tc.want == "") != (got == "") {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}
+	}
+	if doc, _ := kept(t, "quickstart"); strings.Contains(doc.Answer, "ot known") || len(doc.NotKnown) == 0 {
+		t.Errorf("the answer %q has what is not known, not %q", doc.Answer, doc.NotKnown)
 	}
 }

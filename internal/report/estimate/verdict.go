@@ -61,7 +61,9 @@ func verdictWords(e Estimate, c Comparison) (long, short string) {
 			short += ", but within " + document.Percent(c.margin)
 		}
 		long += fmt.Sprintf(". Shown to be within %s of %s", document.Percent(c.margin), c.Baseline)
-	case stats.No, stats.Undecided:
+	case stats.No:
+		long += fmt.Sprintf(". Shown to be more than %s from %s", document.Percent(c.margin), c.Baseline)
+	case stats.Undecided:
 		long += fmt.Sprintf(". Not shown to be within %s of %s", document.Percent(c.margin), c.Baseline)
 	}
 	return long, short

@@ -3,6 +3,7 @@ package render
 import (
 	"bytes"
 	"fmt"
+	"html"
 	"io"
 	"strings"
 
@@ -13,19 +14,26 @@ import (
 func Markdown(w io.Writer, doc document.Document) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# %s\n\n", inline(doc.Title))
-	if doc.Description != "" {
-		fmt.Fprintf(&b, "%s\n\n", inline(doc.Description))
-	}
-	if place := document.Join(doc.Setting, doc.Dir, doc.RunName()); place != "" {
-		fmt.Fprintf(&b, "%s\n\n", inline(place))
-	}
 	switch {
 	case doc.Caution != "":
 		fmt.Fprintf(&b, "> %s\n\n%s\n\n", inline(doc.Caution), inline(doc.Finding()))
 	case doc.Answer != "":
 		fmt.Fprintf(&b, "**%s**\n\n", inline(doc.Answer))
 	}
-	bullets(&b, doc.Said())
+	if lead, _ := doc.Lead(); lead.Intervals() {
+		b.WriteString(Plot(lead) + "\n")
+	}
+	if len(doc.Headlines) > 0 {
+		bullets(&b, doc.Headlines)
+	}
+	if n := len(doc.NotKnown); n > 0 {
+		fmt.Fprintf(&b, "<details><summary>Not known in %s</summary>%s.</details>\n\n", document.Plural(n, "case"), html.EscapeString(document.Clean(strings.Join(doc.NotKnown, "; "))))
+	}
+	for _, paragraph := range []string{document.Join(doc.Setting, doc.Dir, doc.RunName()), doc.Description} {
+		if paragraph != "" {
+			fmt.Fprintf(&b, "%s\n\n", inline(paragraph))
+		}
+	}
 	if len(doc.Warnings) > 0 {
 		b.WriteString("**Warnings**\n\n")
 		bullets(&b, doc.Warnings)

@@ -53,3 +53,27 @@ func TestGoBenchLines(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
 	}
 }
+
+// A page begins with its sentence and a chart with intervals; what is not known is one folded line, and the description
+// comes after what is decided.
+func TestMarkdownOrder(t *testing.T) {
+	series := document.ChartSeries{Name: "N`AT"}
+	series.Add(1.2, document.Interval{Low: 1.1, High: 2})
+	series.Add(document.Missing, document.NoInterval)
+	series.Add(0.5, document.NoInterval)
+	doc := document.Document{Title: "T", Answer: "NAT is slower.", Headlines: []string{"decided"}, NotKnown: []string{"a <b>", "c"}, Setting: "tcg", Description: "About.",
+		Groups: []document.Group{{Charts: []document.Chart{{Kind: document.Stack, Title: "parts"},
+			{Kind: document.Ratios, Title: "latency", Axis: "ratio", Categories: []string{"64 B", "1 KiB", "2 KiB"}, Series: []document.ChartSeries{series}}}}}}
+	var out strings.Builder
+	if err := Markdown(&out, doc); err != nil {
+		t.Fatal(err)
+	}
+	const want = "# T\n\n**NAT is slower.**\n\n```text\nlatency\n" +
+		"64 B   N'AT  1.20 [1.10, 2.00]                  │  ├──●────────────────────────┤\n" +
+		"2 KiB  N'AT  0.50               ●               │\n" +
+		"                                0.50            1                           2.00\nratio\n```\n\n" +
+		"- decided\n\n<details><summary>Not known in 2 cases</summary>a &lt;b&gt;; c.</details>\n\ntcg\n\nAbout.\n\n## \n\n"
+	if out.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
+	}
+}

@@ -13,47 +13,47 @@ import (
 )
 
 // headlines are the findings of a group in plain words: its primary metric at its
-// reference case. notKnown says which comparisons decide nothing.
-func (b *builder) headlines(cases []result.Case, estimates []estimate.Estimate) (lines []string, notKnown string) {
+// reference case. open says which comparisons decide nothing.
+func (b *builder) headlines(cases []result.Case, estimates []estimate.Estimate) (lines, open []string) {
 	baselines := b.Baselines()
 	estimates = estimate.Primaries(estimates)
 	if len(baselines) == 0 || len(estimates) == 0 {
-		return nil, ""
+		return nil, nil
 	}
 	subject := subject(cases[0], estimate.Reference(estimates))
-	var ratios, others, open []string
+	var ratios, others, notKnown []string
 	for _, e := range estimate.At(estimates, estimate.Reference(estimates).Case) {
 		if c := e.Against(baselines[0]); c != nil && c.Ratio.Defined() {
 			ratios = append(ratios, fmt.Sprintf("%s with %s", document.TimesWithInterval(c.Ratio, c.Interval), e.Configuration))
 		}
 		for _, c := range e.Comparisons {
 			switch {
-			case c.Baseline == baselines[0] || !c.First || c.Words == "":
+			case !c.First || c.Words == "":
 			case c.Verdict != "" && !c.Known():
-				open = append(open, e.Configuration+" against "+c.Baseline)
-			default:
+				notKnown = append(notKnown, e.Configuration+" against "+c.Baseline)
+			case c.Baseline != baselines[0]:
 				others = append(others, fmt.Sprintf("%s, %s: %s.", subject, e.Configuration, c.Words))
 			}
 		}
 	}
-	if len(open) > 0 {
-		notKnown = fmt.Sprintf("%s: %s", subject, document.List(open))
+	if len(notKnown) > 0 {
+		open = append(open, fmt.Sprintf("%s: %s", subject, document.List(notKnown)))
 	}
 	if len(ratios) > 0 {
 		lines = append(lines, fmt.Sprintf("%s: %s against %s is %s.", subject, naming.Quantity(estimates[0].Metric), baselines[0], document.List(ratios)))
 	}
-	return append(append(lines, others...), b.claimHeadline(cases[0], estimates)...), notKnown
+	said, undecided := b.claimHeadline(cases[0], estimates)
+	return slices.Concat(lines, others, said), append(open, undecided...)
 }
 
 // answer says in one sentence what the reference case of a group shows: what is known, or
-// that nothing is.
+// that nothing is. What else is not known, headlines says.
 func (b *builder) answer(cases []result.Case, estimates []estimate.Estimate) string {
 	estimates = estimate.Primaries(estimates)
 	if len(b.Baselines()) == 0 || len(estimates) == 0 {
 		return ""
 	}
-	var open []string
-	needs, attainable := 0, true
+	open, needs, attainable := false, 0, true
 	var known findings
 	for _, e := range estimate.At(estimates, estimate.Reference(estimates).Case) {
 		for _, c := range e.Comparisons {
@@ -62,23 +62,21 @@ func (b *builder) answer(cases []result.Case, estimates []estimate.Estimate) str
 			case c.Known():
 				known.add(e.Configuration, c)
 			default:
-				open, needs = append(open, e.Configuration+" against "+c.Baseline), max(needs, c.Needs)
+				open, needs = true, max(needs, c.Needs)
 				attainable = attainable && c.Attainable()
 			}
 		}
 	}
 	name := subject(cases[0], estimate.Reference(estimates))
 	switch {
-	case len(known)+len(open) == 0:
+	case len(known) == 0 && !open:
 		return ""
 	case len(known) == 0 && !attainable:
 		return name + ": this run decides nothing. What differs, if anything, is within its noise."
 	case len(known) == 0:
 		return fmt.Sprintf("%s: this run decides nothing yet. At this noise, about %s would.", name, document.Plural(needs, "more block"))
-	case len(open) == 0:
-		return fmt.Sprintf("%s: %s.", name, known)
 	}
-	return fmt.Sprintf("%s: %s. Not known: %s.", name, known, document.List(open))
+	return fmt.Sprintf("%s: %s.", name, known)
 }
 
 // finding is what several configurations have in common against a baseline.
@@ -126,32 +124,25 @@ func subject(c result.Case, e estimate.Estimate) string {
 	return e.Label
 }
 
-// claimHeadline says for which cases the claim of equivalence is shown.
-func (b *builder) claimHeadline(c result.Case, estimates []estimate.Estimate) []string {
-	claim := b.claim
-	var shown, not []string
+// claimHeadline says for which cases the claim of equivalence is shown, and for which it is not known.
+func (b *builder) claimHeadline(c result.Case, estimates []estimate.Estimate) (lines, open []string) {
+	labels := map[stats.Answer][]string{}
 	for _, e := range estimates {
-		cmp := e.Against(claim.Baseline)
-		if e.Configuration != claim.Configuration || cmp == nil || cmp.Equivalent == "" {
-			continue
-		}
-		if cmp.Equivalent == stats.Yes {
-			shown = append(shown, e.Label)
-		} else {
-			not = append(not, e.Label)
+		if cmp := e.Against(b.claim.Baseline); e.Configuration == b.claim.Configuration && cmp != nil {
+			labels[cmp.Equivalent] = append(labels[cmp.Equivalent], e.Label)
 		}
 	}
-	name := fmt.Sprintf("%s, %s:", naming.Group(c), claim.Configuration)
-	within := fmt.Sprintf("within %s of %s", document.Percent(claim.Margin), claim.Baseline)
-	switch {
-	case len(shown)+len(not) == 0:
-		return nil
-	case len(not) == 0:
-		return []string{fmt.Sprintf("%s shown to be %s for %s.", name, within, document.List(shown))}
-	case len(shown) == 0:
-		return []string{fmt.Sprintf("%s not shown to be %s for %s.", name, within, document.List(not))}
+	name, margin := fmt.Sprintf("%s: %s", naming.Group(c), b.claim.Configuration), document.Percent(b.claim.Margin)
+	if shown := labels[stats.Yes]; len(shown) > 0 {
+		lines = append(lines, fmt.Sprintf("%s is shown to be within %s of %s for %s.", name, margin, b.claim.Baseline, document.List(shown)))
 	}
-	return []string{fmt.Sprintf("%s shown to be %s for %s, not shown for %s.", name, within, document.List(shown), document.List(not))}
+	if not := labels[stats.No]; len(not) > 0 {
+		lines = append(lines, fmt.Sprintf("%s is shown to be more than %s from %s for %s.", name, margin, b.claim.Baseline, document.List(not)))
+	}
+	if undecided := labels[stats.Undecided]; len(undecided) > 0 {
+		open = append(open, fmt.Sprintf("%s within %s of %s for %s", name, margin, b.claim.Baseline, document.List(undecided)))
+	}
+	return lines, open
 }
 
 // keyFigures are the ratios to the main baseline at the reference case of a group.

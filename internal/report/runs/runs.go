@@ -92,10 +92,8 @@ func (b *builder) addSection(doc *document.Document, computed *record.Data, i in
 		doc.Diagram = paths.PacketDiagram(computed.Paths, computed.Baselines)
 	}
 	if !together {
-		headlines, notKnown := b.headlines(cases, estimates)
-		if doc.Headlines = append(doc.Headlines, headlines...); notKnown != "" {
-			doc.NotKnown = append(doc.NotKnown, notKnown)
-		}
+		headlines, open := b.headlines(cases, estimates)
+		doc.Headlines, doc.NotKnown = append(doc.Headlines, headlines...), append(doc.NotKnown, open...)
 		doc.Figures = append(doc.Figures, b.keyFigures(cases, estimates)...)
 	}
 }

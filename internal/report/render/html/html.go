@@ -132,45 +132,23 @@ func upright(c document.Chart) string {
 	return c.Axis
 }
 
-// mostInLead is the number of categories that fit in the chart at the top of the page.
-const mostInLead = 8
-
-// leadChart returns the chart at the top of the page: a distribution if the report begins
-// with one; else ratios, those that are secondary last, or whatever comes first.
-func leadChart(d document.Document) []document.Chart {
-	var all []document.Chart
-	for _, g := range d.Groups {
-		all = append(all, g.Charts...)
-	}
-	if len(all) == 0 {
-		return nil
-	}
-	best := func(c document.Chart) int {
-		switch {
-		case c.Kind == document.CDF && c.ID == all[0].ID:
-			return 0
-		case c.Kind == document.Ratios && !c.Secondary && len(c.Categories) <= mostInLead:
-			return 1
-		case c.Kind == document.Ratios && c.Secondary:
-			return 2
-		case c.Kind == document.Stack:
-			return 4
-		}
-		return 3
-	}
-	lead := slices.MinFunc(all, func(a, b document.Chart) int { return best(a) - best(b) })
-	return []document.Chart{lead}
-}
-
 // chartsOf returns the charts of a group that break CPU time down, or all the others but
 // the lead chart.
 func chartsOf(d document.Document, g document.Group, stacked bool) []document.Chart {
-	lead := leadChart(d)
+	lead, _ := d.Lead()
 	var charts []document.Chart
 	for _, c := range g.Charts {
-		if (c.Kind == document.Stack) == stacked && (len(lead) == 0 || c.ID != lead[0].ID) {
+		if (c.Kind == document.Stack) == stacked && c.ID != lead.ID {
 			charts = append(charts, c)
 		}
 	}
 	return charts
+}
+
+// leadChart returns the chart at the top of the page, if there is one.
+func leadChart(d document.Document) []document.Chart {
+	if lead, has := d.Lead(); has {
+		return []document.Chart{lead}
+	}
+	return nil
 }
