@@ -11,7 +11,26 @@ import (
 // render writes the page of the outcomes, in their order.
 func render(all []outcome) string {
 	var b strings.Builder
+	var names []string
+	perfect := map[string]bool{} // the lists that were tried
+	for _, o := range all {
+		if !slices.Contains(names, o.List) {
+			names = append(names, o.List)
+		}
+		if o.Check != "" {
+			good, seen := perfect[o.List]
+			perfect[o.List] = (good || !seen) && o.Verdict != cni.Fail
+		}
+	}
+	passed := 0
+	for _, good := range perfect {
+		if good {
+			passed++
+		}
+	}
 	fmt.Fprintf(&b, `# CNI plugins compared by behaviour
+
+**%d of %d lists of plugins passed every check of what the specification demands.**
 
 `+"`unnest-conformance`"+` checks network configuration lists of the reference plugins (`+"`%s`"+`) against version `+"`%s`"+` of the
 specification, in network namespaces of one Linux. Repeat it: `+"`go run ./hack/cniplugins DIR`"+`. [All outcomes](cni-plugins.jsonl) are kept. How to check another plugin:
@@ -26,13 +45,7 @@ cilium's plugins do not run without their agents.
 
 | list | passed | failed | unmet | not applicable | failed checks |
 |---|--:|--:|--:|--:|---|
-`, strings.TrimPrefix(plugins, "github.com/"), version)
-	var names []string
-	for _, o := range all {
-		if !slices.Contains(names, o.List) {
-			names = append(names, o.List)
-		}
-	}
+`, passed, len(perfect), strings.TrimPrefix(plugins, "github.com/"), version)
 	for _, name := range names {
 		count, failed := map[cni.Verdict]int{}, []string{}
 		for _, o := range all {

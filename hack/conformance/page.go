@@ -30,9 +30,11 @@ var reasons = []struct {
 // tagged matches the titles with a tag.
 func tagged(tags string) *regexp.Regexp { return regexp.MustCompile(`\[(` + tags + `)\]`) }
 
-const intro = `# Upstream's tests of Kubernetes' network
+const title = `# Upstream's tests of Kubernetes' network
 
-For people who want to know which promises of Kubernetes hold for pods with a NIC of their own. This page is written
+`
+
+const intro = `For people who want to know which promises of Kubernetes hold for pods with a NIC of their own. This page is written
 by ` + "`go run ./hack/conformance`" + ` from the results of ` + "`make test-kubernetes-conformance`" + `, which runs upstream's
 ` + "`e2e.test`" + ` on a [cluster](../kubernetes.md) whose default network is BrFusion: two nodes, kube-proxy, no other network plugin.
 The tests of ` + "`[Feature:IPv6DualStack]`" + ` run on a second cluster, which has IPv4 and IPv6.
@@ -50,7 +52,11 @@ emulated and have other work. The network's ` + "[list of Service ranges](../brf
 // render returns the page about the results.
 func render(s suites) string {
 	var b strings.Builder
-	b.WriteString(intro)
+	count := map[string]int{}
+	for _, c := range s.Cases {
+		count[c.outcome()]++
+	}
+	fmt.Fprintf(&b, "%s**%d of the %d tests that were run passed.**\n\n%s", title, count[passed], count[passed]+count[failed], intro)
 	conformance, netpol, others := split(s.Cases)
 	b.WriteString("| tests | passed | failed | left out |\n|---|---|---|---|\n")
 	summary(&b, "`[Conformance]` of sig-network, and of Pods", conformance)

@@ -42,9 +42,9 @@ func (c *chaos) page(took time.Duration) string {
 	c.t.Helper()
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Chaos\n\n"+
+		"**Result.** %d attach and detach operations, %d faults and %d audits in %v: **%s**.\n\n"+
 		"For readers of [security.md](../security.md) who want to know whether pods keep their networks when everything\n"+
-		"around them fails at random. `make chaos` wrote this page about its last run.\n\n"+
-		"**Result.** %d attach and detach operations, %d faults and %d audits in %v: **%s**.\n\n",
+		"around them fails at random. `make chaos` wrote this page about its last run.\n\n",
 		c.total("op:"), c.total("fault:"), c.done["audit"], took.Round(time.Second), plural(len(c.failures), "failure"))
 	if took < time.Hour {
 		fmt.Fprintf(&b, "By default a run takes an hour; this one was made shorter (`CHAOS_TIME`).\n\n")

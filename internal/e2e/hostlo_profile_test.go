@@ -458,12 +458,17 @@ func (p *profile) report(t *testing.T) {
 // to one guest, date, kernel, processors, accelerator, and the tables.
 const profilePage = `# Where the time of a Hostlo round trip goes
 
+**Result.** A round trip takes %[2]s times as long with Hostlo as within one VM (SameNode). Between two guests
+that are only connected by a bridge, without Hostlo, it is %[3]s times.
+
+<!-- begin chart column 3 Round trip over that of SameNode, with 95 %% interval -->
+
+
+<!-- end chart -->
+
 This page is for readers who want to know why a message between two fractions of a pod takes longer than
 within one VM, and what shortens it. ` + "`make e2e TEST=TestHostloProfile ARGS='-profile-report ../../docs/results/hostlo-latency.md'`" + ` measures it in about four minutes and writes this
 page. [Every round](%[1]s.csv) is kept.
-
-**Result.** A round trip takes %[2]s times as long with Hostlo as within one VM (SameNode). Between two guests
-that are only connected by a bridge, without Hostlo, it is %[3]s times.
 
 UDP, one message at a time, two guests of one vCPU, %[4]s, kernel %[5]s on %[6]d processors, accelerator %[7]s.
 Values are means of the middle half of the messages of a round: their geometric mean over the rounds, with its

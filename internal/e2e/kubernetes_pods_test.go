@@ -239,10 +239,10 @@ func (p *podStarts) writeRounds(path string) {
 // of rounds, the name of the CSV file, date, accelerator, processor, number of processors, and kernel.
 const podsPage = `# The start of many pods on one node
 
+**Result.** %[1]d pods of one node start at once. The time until all are Ready, with BrFusion in relation to the bridge plugin: %[2]s.
+
 For readers of [kubernetes.md](../kubernetes.md) who want to know what a NIC for each pod costs when many start at once.
 ` + "`make e2e TEST=TestKubernetesPods ARGS='-pods-rounds 6 -pods-report ../../docs/results/kubernetes-pods.md'`" + ` measures again and writes this page.
-
-**Result.** %[1]d pods of one node start at once. The time until all are Ready, with BrFusion in relation to the bridge plugin: %[2]s.
 
 | seconds | BrFusion | bridge | ratio |
 |---|---:|---:|---|

@@ -392,11 +392,11 @@ func storyReport(t *testing.T, stories []*splitStory) {
 // the nodes, date, accelerator, processor, number of processors, and kernel.
 const splitPage = `# Split pods: from three nodes to two
 
-For readers of [split-pods.md](../split-pods.md) who want to see a plan carried out, and what it costs.
-` + "`make e2e TEST=TestKubernetesSplitStory ARGS='-split-rounds %[1]d -split-report ../../docs/results/split-pods.md'`" + ` measures again and writes this page.
-
 **Result.** The pods of three nodes do not fit whole on two. ` + "`unnest plan --write`" + ` splits one of them, ` + "`kubectl apply`" + ` carries it out, and the third node is
 removed: %.4[2]f $/h before, %.4[3]f $/h after.
+
+For readers of [split-pods.md](../split-pods.md) who want to see a plan carried out, and what it costs.
+` + "`make e2e TEST=TestKubernetesSplitStory ARGS='-split-rounds %[1]d -split-report ../../docs/results/split-pods.md'`" + ` measures again and writes this page.
 
 %[4]s
 ## How it was measured

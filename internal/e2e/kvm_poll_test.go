@@ -322,14 +322,19 @@ func (m *node) publishPoll(t *testing.T, inGuest string) {
 // of both kinds of ratios.
 const pollPage = `# Polling by vhost-net and KVM
 
-This page is for operators who think of the option ` + "`vhostPoll`" + ` ([BrFusion](../brfusion.md#polling),
-[Hostlo](../hostlo.md#polling)). It says what the option did to round trips on a host with KVM that was itself emulated, and
-what that can and cannot tell. ` + "`make e2e TEST=TestOnKVM UNNEST_ON_KVM=poll ARGS='-poll-blocks 12 -poll-report ../../docs/results/poll.md'`" + ` measures again and writes this page. [Every round](%[1]s.csv) is kept.
-
 **Result.** %[4]d settings were compared with the usual one, in which vhost-net does not poll and KVM's ` + "`halt_poll_ns`" + ` is
 the kernel's. The round trip is shown to differ %[2]s. The processor time of vhost-net for a round trip is shown to differ
 %[3]s. **These figures are of an emulated host. They do not say what polling gains on a real one**:
 measure there, by ` + "`unnest bench poll`" + `.
+
+<!-- begin chart column 7 Processor time of vhost-net for a round trip, over that without polling -->
+
+
+<!-- end chart -->
+
+This page is for operators who think of the option ` + "`vhostPoll`" + ` ([BrFusion](../brfusion.md#polling),
+[Hostlo](../hostlo.md#polling)). It says what the option did to round trips on a host with KVM that was itself emulated, and
+what that can and cannot tell. ` + "`make e2e TEST=TestOnKVM UNNEST_ON_KVM=poll ARGS='-poll-blocks 12 -poll-report ../../docs/results/poll.md'`" + ` measures again and writes this page. [Every round](%[1]s.csv) is kept.
 
 | what distorts | how |
 |---|---|

@@ -211,6 +211,8 @@ func (s *restoreSoak) fail(format string, args ...any) {
 
 const soakPage = `# Soak test of restored guests
 
+**Result.** Of %[1]d restored guests, %[5]d hung, %[6]d had something of another that must be their own, and %[13]d had a wrong clock.
+
 For contributors: what %[1]d restores in a row showed. ` + "`make e2e TEST=TestRestoreSoak ARGS='-restore-report ../../docs/results/restore-soak.md'`" + ` writes this page.
 
 | | |

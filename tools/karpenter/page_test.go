@@ -62,6 +62,8 @@ func page(rows []row) string {
 	}
 	fmt.Fprintf(&b, `# Unnest's plans and Karpenter's, side by side
 
+**All clusters cost %.3f $/h with Unnest's plans, and %.3f $/h with Karpenter's for new clusters. No plan of theirs can cost less than %.3f $/h.**
+
 For readers who want to know how good the plans of clusters are. %d random clusters of %d to %d nodes, with %d nodes and
 %d pods in all, were planned by Unnest and by the simulations of Karpenter %s: its scheduler for new nodes, and its
 consolidation of several nodes and of one. %s writes this page and [its table](plan-karpenter.csv), a line for each cluster.
@@ -69,7 +71,7 @@ consolidation of several nodes and of one. %s writes this page and [its table](p
 <!-- begin comparison -->
 | | above the bound, median | 95th percentile | worst | cost of all, $/h | CPU time, median | worst | pods that move |
 |---|---|---|---|---|---|---|---|
-`, len(rows), slices.MinFunc(rows, byNodes).nodes, slices.MaxFunc(rows, byNodes).nodes, nodes, pods, "`"+version()+"`", "`make bench-plan`")
+`, sum(each(rows, planners[0].cost)), sum(each(rows, planners[1].cost)), sum(each(rows, func(r row) float64 { return r.bound })), len(rows), slices.MinFunc(rows, byNodes).nodes, slices.MaxFunc(rows, byNodes).nodes, nodes, pods, "`"+version()+"`", "`make bench-plan`")
 	for _, p := range planners {
 		moved := "–"
 		if p.pods != nil {
