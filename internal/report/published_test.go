@@ -279,7 +279,7 @@ var unmarked = map[string]int{
 	"docs/results/README.md": 2, "docs/results/aa.md": 1, "docs/results/boot.md": 1, "docs/results/busy-tenant.md": 7,
 	"docs/results/chaos.md": 1, "docs/results/fuzzing.md": 1, "docs/results/hostlo-latency.md": 6,
 	"docs/results/kubernetes-conformance.md": 2, "docs/results/kubernetes-pods.md": 1, "docs/results/multilevel.md": 14,
-	"docs/results/plan-google2011.md": 103, "docs/results/plan-speed.md": 75, "docs/results/poll.md": 4,
+	"docs/results/plan-google2011.md": 103, "docs/results/poll.md": 4,
 	"docs/results/quickstart-decisions.md": 67, "docs/results/restore-soak.md": 2, "docs/results/sched-cost.md": 7,
 	"docs/results/split-pods.md": 19, "docs/results/xen-cost.md": 6, "docs/suites.md": 9, "docs/volumes.md": 3, "docs/xen.md": 4,
 }

@@ -245,6 +245,21 @@ func TestGoBenchParsesBack(t *testing.T) {
 	}
 }
 
+// benchstat -col /config compares with the configuration that is printed first: the main baseline, whatever was measured
+// first.
+func TestGoBenchBeginsWithTheBaseline(t *testing.T) {
+	run, samples := synthetic(6)
+	slices.Reverse(samples)
+	var b bytes.Buffer
+	if err := render.GoBench(&b, build(run, samples)); err != nil {
+		t.Fatal(err)
+	}
+	_, first, _ := strings.Cut(b.String(), "config=")
+	if samples[0].Configuration == run.Baselines[0] || !strings.HasPrefix(first, run.Baselines[0]+"\t") {
+		t.Errorf("%s was measured first, and %.20q is printed first, want %s", samples[0].Configuration, first, run.Baselines[0])
+	}
+}
+
 func TestGoBenchWithHostileNamesParses(t *testing.T) {
 	var b bytes.Buffer
 	if err := render.GoBench(&b, hostile()); err != nil {

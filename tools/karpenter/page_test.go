@@ -56,14 +56,14 @@ func percent(cost func(row) float64) func(row) float64 {
 // page returns the page of the results.
 func page(rows []row) string {
 	var b strings.Builder
-	nodes, pods, unfinished, less, more := 0, 0, 0, 0, 0
+	nodes, pods, unfinished, cheaper, dearer := 0, 0, 0, 0, 0
 	for _, r := range rows {
 		nodes, pods, unfinished = nodes+r.nodes, pods+r.pods, unfinished+r.unfinished
 		switch difference := r.fresh - r.unnest; {
 		case difference > cent:
-			less++
+			cheaper++
 		case difference < -cent:
-			more++
+			dearer++
 		}
 	}
 	fmt.Fprintf(&b, `# Unnest's plans and Karpenter's, side by side
@@ -77,7 +77,7 @@ consolidation of several nodes and of one. %s writes this page and [its table](p
 <!-- begin comparison -->
 | | above the bound, median | 95th percentile | worst | cost of all, $/h | CPU time, median | worst | pods that move |
 |---|---|---|---|---|---|---|---|
-`, less, len(rows), more, len(rows), slices.MinFunc(rows, byNodes).nodes, slices.MaxFunc(rows, byNodes).nodes, nodes, pods, "`"+version()+"`", "`make bench-plan`")
+`, cheaper, len(rows), dearer, len(rows), slices.MinFunc(rows, byNodes).nodes, slices.MaxFunc(rows, byNodes).nodes, nodes, pods, "`"+version()+"`", "`make bench-plan`")
 	for _, p := range planners {
 		moved := "–"
 		if p.pods != nil {

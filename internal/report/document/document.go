@@ -176,6 +176,7 @@ type Box struct {
 // Samples are the measured values of a document, for the formats of benchmarks.
 type Samples struct {
 	Run   string // identifier; empty where the document has no samples
+	First string // the configuration that is printed first where that makes it the baseline
 	Facts []Fact // true of all
 	All   iter.Seq[Sample]
 }

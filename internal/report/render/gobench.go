@@ -19,7 +19,7 @@ var ErrNoSamples = errors.New("the document has no samples: use unnest report on
 
 // GoBench prints the samples in Go benchmark format, in base units, for benchstat: one
 // line per execution, named after the title, with the keys of its samples.
-// "benchstat -col /config" compares the configurations.
+// "benchstat -col /config" compares the configurations with the main baseline.
 func GoBench(w io.Writer, doc document.Document) error {
 	if doc.Samples.Run == "" {
 		return fmt.Errorf("print in Go benchmark format: %w", ErrNoSamples)
@@ -31,6 +31,7 @@ func GoBench(w io.Writer, doc document.Document) error {
 		}
 	}
 	samples := slices.Collect(doc.Samples.All)
+	slices.SortStableFunc(samples, func(a, b document.Sample) int { return after(a, doc.Samples.First) - after(b, doc.Samples.First) })
 	benchUnits(&b, samples)
 	for _, line := range benchLines(samples) {
 		b.WriteString(benchName(line[0]) + "\t1")
@@ -42,6 +43,14 @@ func GoBench(w io.Writer, doc document.Document) error {
 	}
 	_, err := w.Write(b.Bytes())
 	return err
+}
+
+// after is 0 for a sample of a configuration, and 1 for the others.
+func after(s document.Sample, configuration string) int {
+	if slices.Contains(s.Keys, document.Fact{Name: "config", Value: configuration}) {
+		return 0
+	}
+	return 1
 }
 
 // benchUnits declares in which direction each unit is better.

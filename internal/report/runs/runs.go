@@ -160,7 +160,11 @@ func distributed(run result.Run) bool {
 // samplesOf are samples of a run for the formats of benchmarks. Those of a domain have a key
 // of it, and stand apart from the others of their execution.
 func samplesOf(run result.Run, samples []result.Sample) document.Samples {
-	return document.Samples{Run: run.ID, All: func(yield func(document.Sample) bool) { eachSample(run, samples, yield) }, Facts: []document.Fact{
+	first := ""
+	if len(run.Baselines) > 0 {
+		first = run.Baselines[0]
+	}
+	return document.Samples{Run: run.ID, First: first, All: func(yield func(document.Sample) bool) { eachSample(run, samples, yield) }, Facts: []document.Fact{
 		{Name: "accelerator", Value: run.Accelerator}, {Name: "goarch", Value: run.Host.Arch}, {Name: "cpu", Value: run.Host.CPU}, {Name: "kernel", Value: run.Host.Kernel}}}
 }
 
