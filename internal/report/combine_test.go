@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,6 +35,25 @@ func runsOf(inputs []provenance.Source) (runs []result.Run) {
 		runs = append(runs, input.Run)
 	}
 	return runs
+}
+
+// Runs of separate blocks, and a metric that a part of the executions lack, are not combined.
+func TestCombineOnlyWhatHasAVerdict(t *testing.T) {
+	separate, selected := severalRuns(1, 1, 1), severalRuns(1, 1, 1)
+	for i := range separate {
+		separate[i].Run.Interleaved = false
+		selected[i].Samples = slices.DeleteFunc(selected[i].Samples, func(s result.Sample) bool { return s.Metric == "latency_mean" && s.Block == 3 })
+	}
+	latency := func(inputs []provenance.Source) bool {
+		var out bytes.Buffer
+		if err := render.Markdown(&out, comparison.Combine(inputs, nil)); err != nil {
+			t.Fatal(err)
+		}
+		return strings.Contains(out.String(), "## UDP ping-pong")
+	}
+	if !latency(severalRuns(1, 1, 1)) || latency(separate) || latency(selected) {
+		t.Errorf("latencies are combined: of separate blocks %v, of a part of the executions %v", latency(separate), latency(selected))
+	}
 }
 
 // The interval over runs has the scatter between them, which the blocks of one run do not show.

@@ -294,6 +294,13 @@ func TestWarnsOfSeparateBlocksAndNotes(t *testing.T) {
 	run.Interleaved, run.Accelerator = false, "kvm"
 	run.Notes = []string{"other labs were up"}
 	doc := runs.Build(run, samples, runs.Options{Notes: []string{"samples.jsonl: dropped"}})
+	for _, e := range dataOf(doc).Estimates {
+		for _, c := range e.Comparisons {
+			if c.Ratio.Defined() && (c.Verdict != "" || c.Badge != estimate.NoVerdict) {
+				t.Fatalf("%s in %s of separate blocks: %q, %q", e.Case, e.Configuration, c.Verdict, c.Badge)
+			}
+		}
+	}
 	if len(doc.Warnings) != 3 || !strings.Contains(doc.Warnings[0], "not interleaved") ||
 		doc.Warnings[1] != "other labs were up" || doc.Warnings[2] != "samples.jsonl: dropped" {
 		t.Errorf("warnings %q", doc.Warnings)

@@ -147,11 +147,16 @@ func TestNoDecision(t *testing.T) {
 	c := claim(t, Claim{Case: "udp_rr/1280", Metric: "latency_mean", Configuration: "NAT", Baseline: "NoCont"}, "2 times")
 	separate := runOf(8, 0)
 	separate.Run.Interleaved = false
+	selected := runOf(8, 0)
+	selected.Samples = slices.DeleteFunc(selected.Samples, func(s result.Sample) bool {
+		return s.Configuration == "NAT" && s.Metric == "latency_mean" && s.Block == 1
+	})
 	for why, runs := range map[string]map[string]provenance.Source{
 		"too noisy to conclude":             {"brfusion": runOf(8, 2)},
 		"too few blocks":                    {"brfusion": runOf(5, 0)},
 		"the configurations share no block": {"brfusion": separate},
 		"no run of it":                      {},
+		"only a part of the executions has it, which is not a random choice": {"brfusion": selected},
 	} {
 		rows, _ := Test([]Claim{c}, runs)
 		if got := rows[0].Decision; got.Answer != NotDecided || got.Why != why {

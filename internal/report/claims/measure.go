@@ -81,15 +81,17 @@ func (t *table) measure(c Claim) ours {
 
 // over is the geometric mean over cases, in the blocks that have all of them.
 func (t *table) over(c Claim, cases []result.Case) (o ours) {
-	a := t.observations(c, cases, c.Configuration)
-	if c.Baseline == "" {
-		o.values = stats.Values(stats.ByBlock(a))
+	a, b := t.observations(c, cases, c.Configuration), t.observations(c, cases, c.Baseline)
+	if a.lacking || b.lacking {
+		o.why = "only a part of the executions has it, which is not a random choice"
+	} else if c.Baseline == "" {
+		o.values = stats.Values(stats.ByBlock(a.all))
 		if len(o.values) < stats.MinRepetitions {
 			o.why = "too few blocks"
 		}
 	} else {
 		var err error
-		if o.effect, err = stats.Compare(a, t.observations(c, cases, c.Baseline), t.input.Run.Interleaved); errors.Is(err, stats.ErrTooFew) {
+		if o.effect, err = stats.Compare(a.all, b.all, t.input.Run.Interleaved); errors.Is(err, stats.ErrTooFew) {
 			o.why = "no values"
 		} else if err != nil {
 			o.why = err.Error()
@@ -105,8 +107,14 @@ func (t *table) over(c Claim, cases []result.Case) (o ours) {
 	return o
 }
 
-// observations are the values of a claim's metric in one configuration. A block has one of each case.
-func (t *table) observations(c Claim, cases []result.Case, configuration string) (all []stats.Observation) {
+// side has the values of a claim's metric in one configuration. It is lacking if only a part of the executions of a case has one.
+type side struct {
+	all     []stats.Observation
+	lacking bool
+}
+
+// observations are a side of a claim. A block has one value of each case.
+func (t *table) observations(c Claim, cases []result.Case, configuration string) (of side) {
 	found := map[int]int{}
 	for _, one := range cases {
 		metric, order := c.Metric, result.HIB
@@ -129,10 +137,12 @@ func (t *table) observations(c Claim, cases []result.Case, configuration string)
 		slices.SortFunc(here, func(a, b stats.Observation) int { return a.Block - b.Block })
 		for _, o := range stats.ByBlock(here) {
 			found[o.Block]++
-			all = append(all, o)
+			of.all = append(of.all, o)
 		}
+		of.lacking = of.lacking || len(here) > 0 && len(here) < len(t.values[[2]string{configuration, one.Name}])
 	}
-	return slices.DeleteFunc(all, func(o stats.Observation) bool { return found[o.Block] < len(cases) })
+	of.all = slices.DeleteFunc(of.all, func(o stats.Observation) bool { return found[o.Block] < len(cases) })
+	return of
 }
 
 // evaluate returns an expression of metrics: sums (+) of which products (*) are quotients (/). It is NaN if a metric is

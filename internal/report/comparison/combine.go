@@ -152,7 +152,7 @@ func combine(sets []*estimate.Set) ([]*combined, map[string]stats.Family) {
 func (r *combined) over(sets []*estimate.Set, c result.Case, m result.Metric) bool {
 	var effects []stats.Effect
 	for _, s := range sets {
-		e, err := stats.Compare(s.Observations(c, r.Configuration, m.Name), s.Observations(c, r.Baseline, m.Name), s.Run.Interleaved)
+		e, err := s.Effect(c, r.Configuration, r.Baseline, m.Name)
 		if err != nil {
 			r.Each = append(r.Each, document.Missing)
 			continue

@@ -6,6 +6,7 @@
 package estimate
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -121,6 +122,21 @@ func (s *Set) compare(c result.Case, configuration, baseline string, m result.Me
 		}
 	}
 	return compare(s.Observations(c, configuration, m.Name), s.Observations(c, baseline, m.Name), baseline, s.Run.Interleaved)
+}
+
+// Effect is the ratio of a metric in a configuration to that in a baseline. It fails where there is no verdict either: the
+// sides share no block, or only a part of the executions of one has the metric.
+func (s *Set) Effect(c result.Case, configuration, baseline, metric string) (stats.Effect, error) {
+	for _, side := range []string{configuration, baseline} {
+		if part := s.selected(c, side, metric); part != "" {
+			return stats.Effect{}, errors.New(part)
+		}
+	}
+	e, err := stats.Compare(s.Observations(c, configuration, metric), s.Observations(c, baseline, metric), s.Run.Interleaved)
+	if err == nil && !e.Paired {
+		return stats.Effect{}, errors.New(NoVerdict)
+	}
+	return e, err
 }
 
 func (s *Set) at(c result.Case, configuration string, m result.Metric) *Estimate {
