@@ -82,6 +82,17 @@ func TestPublishedPages(t *testing.T) {
 			head = before + "## The run\n"
 		}
 		compared++
+		for _, g := range doc.Groups {
+			for _, c := range g.Charts {
+				slots := map[int]bool{}
+				for _, one := range c.Series {
+					if slots[one.Slot] {
+						t.Errorf("%s: chart %s: %s looks like another series", name, c.ID, one.Name)
+					}
+					slots[one.Slot] = true
+				}
+			}
+		}
 		rewrite(t, file, string(page), head+rest, "shows another report than its run has")
 	}
 	if compared < 35 {

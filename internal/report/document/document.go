@@ -96,8 +96,8 @@ type KeyFigure struct {
 	Open   bool   `json:"open,omitempty"` // the verdict is not known
 }
 
-// Slots is the number of distinct colours of Series.
-const Slots = 8
+// Slots is the number of distinct colours of Series. From the ninth on they are darker ones of the first, with other marks.
+const Slots = 16
 
 // Series is one thing that is compared in charts and tables.
 type Series struct {

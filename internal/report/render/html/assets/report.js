@@ -3,7 +3,7 @@
 // titles come with the data.
 (() => {
   const data = JSON.parse(document.getElementById("report-data").textContent);
-  const marks = ["circle", "diamond", "triangle", "rect", "inverse", "circle", "diamond", "rect"];
+  const marks = ["circle", "diamond", "triangle", "rect", "inverse", "circle", "diamond", "rect", "triangle", "inverse", "circle", "diamond", "rect", "triangle", "inverse", "circle"];
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const drawn = new Map();
 
