@@ -39,3 +39,10 @@ func TestSlotsDiffer(t *testing.T) {
 		colours[colour[:7]] = true
 	}
 }
+
+// No name is cut, on a phone neither: it gets more lines, or the legend scrolls.
+func TestNoNameIsCut(t *testing.T) {
+	if strings.Contains(pageScript, "truncate") || !strings.Contains(pageScript, `type: "scroll"`) || !strings.Contains(pageScript, "nameLines(chart)") {
+		t.Error("the script cuts names of an axis, or of the legend")
+	}
+}

@@ -31,10 +31,14 @@
     axisLine: { lineStyle: { color: c.soft } },
   });
 
-  // Categories below each other. Each name has one line, so that all of them have room.
+  // Categories below each other. A name takes half of the width, and as many lines as it needs there.
+  const nameLines = (chart) => {
+    const longest = Math.max(...shortened(chart.categories).map((name) => name.length));
+    return Math.max(1, Math.ceil(7 * longest / Math.max(60, document.getElementById(chart.id).clientWidth / 2)));
+  };
   const rowAxis = (chart, c) => ({
     type: "category", inverse: true, data: shortened(chart.categories),
-    axisLabel: { ...axisText(c), interval: 0, width: document.getElementById(chart.id).clientWidth / 2, overflow: "truncate" },
+    axisLabel: { ...axisText(c), interval: 0, width: document.getElementById(chart.id).clientWidth / 2, overflow: "break", lineHeight: 14 },
     axisTick: { show: false }, axisLine: { lineStyle: { color: c.soft } },
   });
 
@@ -284,7 +288,7 @@
     const element = document.getElementById(chart.id);
     let instance = drawn.get(chart.id);
     if (!instance) {
-      if (chart.kind === "stack" || chart.kind === "forest") element.style.height = `${80 + 22 * chart.categories.length}px`;
+      if (chart.kind === "stack" || chart.kind === "forest") element.style.height = `${80 + (8 + 14 * nameLines(chart)) * chart.categories.length}px`;
       instance = echarts.init(element, null, { renderer: "svg" });
       drawn.set(chart.id, instance);
       new ResizeObserver(() => instance.resize()).observe(element);
