@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -89,7 +90,7 @@ func kernelPayload(image []byte) ([]byte, error) {
 // buildInitrd returns an uncompressed initial RAM file system: a static busybox, our
 // first process, and the modules with their dependencies in loading order.
 func buildInitrd(ctx context.Context, root, release string, modules []string, init []byte) ([]byte, error) {
-	order, err := moduleOrder(ctx, root, release, modules)
+	order, err := moduleOrder(ctx, root, release, noConfiguration, modules)
 	if err != nil {
 		return nil, err
 	}
@@ -126,22 +127,31 @@ func buildInitrd(ctx context.Context, root, release string, modules []string, in
 	return b.Bytes(), nil
 }
 
+// noConfiguration is for a modprobe that reads no configuration: that of this host is not the guest's.
+const noConfiguration = "/dev/null"
+
 // moduleOrder returns the paths inside root of modules and their dependencies, in
-// loading order. A module that is built into the kernel has no path.
-func moduleOrder(ctx context.Context, root, release string, modules []string) ([]string, error) {
+// loading order. A module that is built into the kernel has no path. configuration is modprobe's.
+func moduleOrder(ctx context.Context, root, release, configuration string, modules []string) ([]string, error) {
 	var order []string
 	seen := map[string]bool{}
 	for _, m := range modules {
 		// The modprobe in root may be of a foreign architecture.
-		out, err := exec.CommandContext(ctx, "modprobe", "--dirname", root, "--set-version", release, "--show-depends", m).Output()
+		modprobe := exec.CommandContext(ctx, "modprobe", "--config", configuration, "--dirname", root, "--set-version", release, "--show-depends", m)
+		modprobe.Env = append(os.Environ(), "MODPROBE_OPTIONS=") // could add a configuration
+		out, err := modprobe.Output()
 		if err != nil {
 			return nil, fmt.Errorf("find module %s of kernel %s: %w (modprobe is in Debian's package kmod)", m, release, err)
 		}
 		for line := range strings.Lines(string(out)) {
-			path, ok := strings.CutPrefix(strings.TrimSpace(line), "insmod "+root)
+			path, ok := strings.CutPrefix(line, "insmod "+root)
+			if !ok && !strings.HasPrefix(line, "builtin ") {
+				return nil, fmt.Errorf("find module %s of kernel %s: modprobe prints %q: want insmod or builtin", m, release, strings.TrimSpace(line))
+			}
+			path, _, _ = strings.Cut(path, " ") // options follow, also from this host's kernel command line
 			if ok && !seen[path] {
 				seen[path] = true
-				order = append(order, strings.TrimSpace(path))
+				order = append(order, path)
 			}
 		}
 	}

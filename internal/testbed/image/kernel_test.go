@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -140,5 +141,41 @@ func TestUncompress(t *testing.T) {
 		if got, err := uncompress(t.Context(), []byte(damaged)); err == nil {
 			t.Errorf("%q: %d bytes", damaged, len(got))
 		}
+	}
+}
+
+// The configuration of this host's modprobe changes neither which modules are found nor their paths.
+func TestModuleOrder(t *testing.T) {
+	root, configuration := t.TempDir(), t.TempDir()
+	const release, dir = "6.1.0-57-amd64", "/lib/modules/6.1.0-57-amd64/kernel/"
+	for path, content := range map[string]string{
+		filepath.Join(configuration, "host.conf"): "install first /bin/true\noptions second napi_tx=0\n",
+		root + dir + "first.ko":                   "", root + dir + "second.ko": "",
+		filepath.Join(root, dir, "../modules.builtin"): "kernel/third.ko\n", filepath.Join(root, dir, "../modules.order"): "",
+	} {
+		if strings.HasSuffix(path, ".ko") { // depmod wants an ELF file
+			program, err := os.ReadFile("/bin/true")
+			if err != nil {
+				t.Fatal(err)
+			}
+			content = string(program)
+		}
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := exec.Command("depmod", "--basedir", root, release).CombinedOutput(); err != nil {
+		t.Fatalf("depmod: %v: %s (install it by `apt-get install kmod`)", err, out)
+	}
+	t.Setenv("MODPROBE_OPTIONS", "--config "+configuration)
+	got, err := moduleOrder(t.Context(), root, release, noConfiguration, []string{"first", "second", "third", "first"})
+	if want := []string{dir + "first.ko", dir + "second.ko"}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %q, %v; want %q", got, err, want)
+	}
+	if got, err := moduleOrder(t.Context(), root, release, configuration, []string{"second"}); err != nil || !slices.Equal(got, []string{dir + "second.ko"}) {
+		t.Errorf("with options: got %q, %v; want the path alone", got, err)
+	}
+	if got, err := moduleOrder(t.Context(), root, release, configuration, []string{"first"}); err == nil || !strings.Contains(err.Error(), `modprobe prints "install /bin/true"`) {
+		t.Errorf("with a command in place of a module: got %q, %v; want it refused", got, err)
 	}
 }
