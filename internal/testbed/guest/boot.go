@@ -3,6 +3,7 @@ package guest
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"regexp"
@@ -40,7 +41,7 @@ func (g *Guest) WaitReady(ctx context.Context, dial place.Dialer, key ssh.Signer
 		}
 		c.look()
 		if c.failed != "" {
-			return nil, BootTimes{}, fmt.Errorf("%w: %s: %s%s", ErrBoot, g.Name, c.failed, g.logTails())
+			return nil, BootTimes{}, fmt.Errorf("%w: %s: %s%s", ErrBoot, g.Name, c.failed, g.LogTails())
 		}
 		if c.services.seen() {
 			if err := c.checkClock(g.running()); err != nil {
@@ -57,7 +58,7 @@ func (g *Guest) WaitReady(ctx context.Context, dial place.Dialer, key ssh.Signer
 		}
 		if err := sleep(ctx, pollInterval); err != nil {
 			return nil, BootTimes{}, fmt.Errorf("%w: %s: not ready after %.0f s: %w; %s",
-				ErrBoot, g.Name, time.Since(g.started).Seconds(), err, g.doing(context.WithoutCancel(ctx), wait.share(g.sight()), refused))
+				ErrBoot, g.Name, time.Since(g.started).Seconds(), err, g.doing(context.WithoutCancel(ctx), wait.share(g.sight()), refused)+g.launchedBy())
 		}
 	}
 }
@@ -76,9 +77,9 @@ func (g *Guest) see(ctx context.Context, wait *bootWait, refused error) error {
 	return nil
 }
 
-// whileBooting returns a context that ends when the guest hangs, with the cause that see returns. It
-// reports a long wait to g.Progress until stop is called.
-func (g *Guest) whileBooting(ctx context.Context) (_ context.Context, stop func()) {
+// watched calls f with a context that ends when the guest hangs. The error then wraps ErrBoot and says so.
+// A long wait is reported to g.Progress.
+func (g *Guest) watched(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	ended := make(chan struct{})
 	go func() {
@@ -89,7 +90,12 @@ func (g *Guest) whileBooting(ctx context.Context) (_ context.Context, stop func(
 			}
 		}
 	}()
-	return ctx, func() { cancel(nil); <-ended }
+	defer func() { cancel(nil); <-ended }()
+	err := f(ctx)
+	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w: %w", err, cause)
+	}
+	return err
 }
 
 // doing says what QEMU does, that SSH refuses a login, and how the logs end.
@@ -101,7 +107,7 @@ func (g *Guest) doing(ctx context.Context, processors float64, refused error) st
 	if refused != nil {
 		text += fmt.Sprintf("; its services run, but SSH fails: %v", refused)
 	}
-	if tails := g.logTails(); tails != "" {
+	if tails := g.LogTails(); tails != "" {
 		return text + tails
 	}
 	return text + "; its console is empty"

@@ -43,16 +43,20 @@ func (c Config) startControlled(ctx context.Context, seed []byte, tied bool, fil
 	if err = errors.Join(err, consoleEnd.Close(), monitorEnd.Close()); err != nil {
 		return nil, nil, errors.Join(err, console.Close(), monitor.Close())
 	}
-	client, err := qmp.New(ctx, monitor)
+	var client *qmp.Client
+	err = g.watched(ctx, func(ctx context.Context) (err error) { client, err = qmp.New(ctx, monitor); return err })
 	if err != nil {
 		return nil, nil, errors.Join(g.because(ctx, err), g.Kill(), console.Close())
 	}
 	return g, &control{console, client}, nil
 }
 
-// because adds to err why QEMU has ended, if it has. A QEMU that has closed its connections
-// ends soon.
+// because adds to err why QEMU has ended, or what it does if it runs. A QEMU that has closed its
+// connections ends soon.
 func (g *Guest) because(ctx context.Context, err error) error {
+	if errors.Is(err, ErrBoot) { // says what it does
+		return err
+	}
 	select {
 	case <-g.done:
 	case <-ctx.Done():
@@ -61,7 +65,8 @@ func (g *Guest) because(ctx context.Context, err error) error {
 	if died := g.Err(); died != nil {
 		return fmt.Errorf("%w: %w", err, died)
 	}
-	return err
+	launch := bootWait{change: sight{at: g.started}}
+	return fmt.Errorf("%w; %s", err, g.doing(context.WithoutCancel(ctx), launch.share(g.sight()), nil)+g.launchedBy())
 }
 
 // socketPair returns the two ends of a connection, the second one for another process.

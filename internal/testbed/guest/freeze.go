@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
 
 	"unnest.io/unnest/internal/vmm/qmp"
 )
@@ -24,19 +23,20 @@ func (c Config) freeze(ctx context.Context) (m manifest, err error) {
 	defer func() { err = errors.Join(err, g.Kill(), control.close()) }()
 	ctx, stop := control.whileWriting(ctx)
 	defer stop()
-	if m.Ahead, err = g.awaitFrozen(ctx, control); err == nil {
-		m.Stopped, err = control.monitor.Stop(ctx)
-	}
+	// It may take as long until it can be frozen as another guest until it is ready.
+	err = g.watched(ctx, func(ctx context.Context) (err error) { m.Ahead, err = control.awaitFrozen(ctx); return err })
 	if err == nil {
-		err = saveDevices(ctx, control.monitor, c.Snapshot.path(deviceFile))
-	}
-	if err == nil {
-		err = control.monitor.Quit(ctx)
+		err = g.watched(ctx, func(ctx context.Context) (err error) {
+			if m.Stopped, err = control.monitor.Stop(ctx); err != nil {
+				return err
+			}
+			if err := saveDevices(ctx, control.monitor, c.Snapshot.path(deviceFile)); err != nil {
+				return err
+			}
+			return control.monitor.Quit(ctx)
+		})
 	}
 	if err != nil {
-		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
-			err = fmt.Errorf("%w: %w", err, cause)
-		}
 		return m, g.because(ctx, err)
 	}
 	select {
@@ -57,17 +57,6 @@ func (c Config) writeDisks() error {
 		return err
 	}
 	return errors.Join(f.Truncate(c.Memory), f.Close())
-}
-
-// awaitFrozen waits until the guest can be frozen, but no longer than for another guest to become ready.
-func (g *Guest) awaitFrozen(ctx context.Context, c *control) (time.Duration, error) {
-	ctx, stop := g.whileBooting(ctx)
-	defer stop()
-	ahead, err := c.awaitFrozen(ctx)
-	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
-		err = fmt.Errorf("%w: %w", err, cause)
-	}
-	return ahead, err
 }
 
 func saveDevices(ctx context.Context, monitor *qmp.Client, path string) error {

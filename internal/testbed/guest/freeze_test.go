@@ -8,11 +8,14 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"unnest.io/unnest/internal/testbed/image"
 	"unnest.io/unnest/internal/vmm/qmp"
 )
 
@@ -125,5 +128,39 @@ func TestWhileWriting(t *testing.T) {
 	<-ctx.Done()
 	if cause := context.Cause(ctx); !strings.HasPrefix(cause.Error(), "write disk: ") || !strings.Contains(cause.Error(), "No space left on device") {
 		t.Errorf("got %v", cause)
+	}
+}
+
+// A QEMU that does not save its state is reported. The error has its command line.
+func TestSaveThatHangs(t *testing.T) {
+	c := fakeQEMU(t, `(echo unnest-boot frozen 1; while read -r _ n; do echo "unnest-boot clock $n $(date +%s.%6N)"; done) <&3 >&3 &
+exec <&4 >&4
+echo '{"QMP": {"version": {}, "capabilities": []}}'
+while read -r asked; do
+	case $asked in
+	*migrate-set-capabilities*) : >"$0.saves"; exec sleep 60 ;;
+	*'"stop"'*) echo '{"event": "STOP", "timestamp": {"seconds": 1, "microseconds": 0}}' ;;
+	esac
+	echo '{"return": {}, "id": '"${asked##*:}"
+done`)
+	c.patience = limits{notice: 10 * time.Millisecond, silent: patience, all: patience}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("reported")
+	c.Progress = func(string) {
+		if _, err := os.Stat(filepath.Join(filepath.Dir(c.Image.Root), QEMU(image.AMD64)+".saves")); err == nil {
+			cancel(why)
+		}
+	}
+	if err := os.WriteFile(c.Image.Root, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := c.frozen(&Snapshot{Dir: t.TempDir(), making: true}).freeze(ctx)
+	if !errors.Is(err, why) {
+		t.Errorf("got %v, want that it was %v", err, why)
+	}
+	for _, want := range []string{"save state: qmp migrate-set-capabilities: ", "; QEMU (pid ", "; it was started by: sleep 60"} {
+		if err == nil || strings.Count(err.Error(), want) != 1 {
+			t.Errorf("%q is not in, or twice: %v", want, err)
+		}
 	}
 }

@@ -60,7 +60,7 @@ func (c Config) start(ctx context.Context) (*Guest, error) {
 		if err != nil {
 			return nil, err
 		}
-		c.CPU = nestingCPUFor(version)
+		c.CPU = NestingCPUFor(version)
 	}
 	if c.Snapshot != nil {
 		g, err := c.restore(ctx)
@@ -116,13 +116,14 @@ func (g *Guest) Err() error {
 		return nil
 	}
 	if g.exit == nil {
-		return fmt.Errorf("%w: %s: QEMU ended%s", ErrDied, g.Name, g.logTails())
+		return fmt.Errorf("%w: %s: QEMU ended%s", ErrDied, g.Name, g.LogTails())
 	}
-	return fmt.Errorf("%w: %s: QEMU: %w%s", ErrDied, g.Name, g.exit, g.logTails())
+	return fmt.Errorf("%w: %s: QEMU: %w%s", ErrDied, g.Name, g.exit, g.LogTails())
 }
 
-// logTails quotes the last lines of the guest's logs.
-func (g *Guest) logTails() string {
+// LogTails quotes the last lines of QEMU's output and of the guest's console, or its kernel's fault:
+// "; console.log ends: …". It is empty if there are none.
+func (g *Guest) LogTails() string {
 	var b strings.Builder
 	for _, file := range []string{qemuFile, consoleFile} {
 		content, err := os.ReadFile(g.path(file))
@@ -226,7 +227,7 @@ func Adopt(c Config, pid int) (*Guest, error) {
 	}
 	if err != nil {
 		close(g.done)
-		return nil, fmt.Errorf("%w: %s: QEMU (pid %d) is gone%s", ErrDied, c.Name, pid, g.logTails())
+		return nil, fmt.Errorf("%w: %s: QEMU (pid %d) is gone%s", ErrDied, c.Name, pid, g.LogTails())
 	}
 	go func() {
 		defer close(g.done)

@@ -100,8 +100,9 @@ func TestGuestBootIsCutShort(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	time.AfterFunc(200*time.Millisecond, func() { cancel(why) })
 	start := time.Now()
-	if _, _, err := g.WaitReady(ctx, l.Dial, signer); !errors.Is(err, ErrBoot) || !errors.Is(err, why) {
-		t.Errorf("got %v, want ErrBoot because of %v", err, why)
+	if _, _, err := g.WaitReady(ctx, l.Dial, signer); !errors.Is(err, ErrBoot) || !errors.Is(err, why) ||
+		!strings.Contains(err.Error(), "; it was started by: qemu-system-x86_64 -name guest=node1") {
+		t.Errorf("got %v, want ErrBoot because of %v, with the command line", err, why)
 	}
 	if d := time.Since(start); d > patience {
 		t.Errorf("took %v to stop waiting", d)

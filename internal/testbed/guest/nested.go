@@ -20,10 +20,10 @@ import (
 // has the processor of the host, if that supports nesting.
 const NestingCPU = "EPYC,+svm,+npt"
 
-// nestingCPUFor is NestingCPU for what QEMU prints as its version. TCG of QEMU 8 translates addresses
+// NestingCPUFor is NestingCPU for what QEMU prints as its version. TCG of QEMU 8 translates addresses
 // wrongly in nested paging, which no question to QEMU tells: the kernel of an inner guest ends early
 // in its boot (tried with 8.2.2; 7.2 and 10.0 are right).
-func nestingCPUFor(version string) string {
+func NestingCPUFor(version string) string {
 	if strings.HasPrefix(version, "QEMU emulator version 8.") {
 		return strings.Replace(NestingCPU, "+npt", "-npt", 1)
 	}
@@ -59,7 +59,7 @@ func StartNested(ctx context.Context, c Config, outer Config, in place.Place, up
 	if err := errors.Join(c.check(), c.checkNested(outer)); err != nil {
 		return fail(err)
 	}
-	choice, err := prepareNested(ctx, c, in, uplink)
+	choice, err := prepareNested(ctx, c, outer, in, uplink)
 	if err != nil {
 		return fail(err)
 	}
@@ -121,8 +121,12 @@ func (c Config) checkNested(outer Config) error {
 	return nil
 }
 
-// prepareNested prepares the outer guest and resolves the accelerator there.
-func prepareNested(ctx context.Context, c Config, in place.Place, uplink string) (Choice, error) {
+// prepareNested prepares the outer guest and resolves the accelerator there. That may take as long as
+// outer may take to become ready.
+func prepareNested(ctx context.Context, c, outer Config, in place.Place, uplink string) (Choice, error) {
+	limit := outer.limits().all
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not prepared after %v", limit))
+	defer cancel()
 	args := []string{"/etc/unnest/nest", uplink}
 	for _, path := range []string{c.Image.Kernel, c.Image.Initrd} {
 		info, err := os.Stat(path)

@@ -111,6 +111,7 @@ func TestChooseNested(t *testing.T) {
 // stranger is a place that prints what a test sets, and takes files.
 type stranger struct {
 	said  string // by the script that makes it ready
+	hangs bool   // the script
 	fails map[string]error
 	ran   []string
 	put   map[string]string
@@ -131,6 +132,9 @@ func (s *stranger) Start(ctx context.Context, c place.Command) (place.Process, e
 		return nil, err
 	}
 	if c.Args[0] != QEMU(image.AMD64) {
+		if s.hangs {
+			return ending(func() error { <-ctx.Done(); return ctx.Err() }), nil
+		}
 		_, err := io.WriteString(c.Stdout, s.said+"\n")
 		return ending(func() error { return err }), nil
 	}
@@ -174,6 +178,7 @@ func TestStartNestedFails(t *testing.T) {
 		want   string
 	}{
 		{"not ready", func(s *stranger, _, _ *Config) { s.fails["nest"] = broken }, "broken"},
+		{"script hangs", func(s *stranger, _, outer *Config) { s.hangs, outer.patience.all = true, 100*time.Millisecond }, "not prepared after 100ms"},
 		{"script says nothing", func(s *stranger, _, _ *Config) { s.said = "" }, "want kvm, or why not"},
 		{"KVM asked for", func(s *stranger, inner, _ *Config) { s.said, inner.Accel = "no KVM", KVM }, "no KVM"},
 		{"seed not taken", func(s *stranger, _, _ *Config) { s.fails["put"] = broken }, "broken"},
@@ -251,7 +256,7 @@ func TestNestingCPU(t *testing.T) {
 		"QEMU emulator version 8.2.2 (Debian 1:8.2.2+ds-0ubuntu1.18)": "EPYC,+svm,-npt",
 		"QEMU emulator version 10.0.3 (Debian 1:10.0.3+ds-0+deb13u1)": "EPYC,+svm,+npt",
 	} {
-		if got := nestingCPUFor(version); got != want {
+		if got := NestingCPUFor(version); got != want {
 			t.Errorf("%s: got %s, want %s", version, got, want)
 		}
 	}

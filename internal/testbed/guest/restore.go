@@ -18,7 +18,8 @@ const restoreLimit = time.Minute
 // restore starts a guest from c.Snapshot. When it returns, the guest runs, its clock is right, and
 // it has been told to take its seed.
 func (c Config) restore(ctx context.Context) (_ *Guest, err error) {
-	ctx, cancel := context.WithTimeout(ctx, restoreLimit)
+	limit := min(restoreLimit, c.limits().all)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not restored after %v", limit))
 	defer cancel()
 	seed, err := c.Seed.Archive()
 	if err != nil {
@@ -44,7 +45,7 @@ func (c Config) restore(ctx context.Context) (_ *Guest, err error) {
 		return nil, err
 	}
 	g.Config = c
-	if err := g.thaw(ctx, control); err != nil {
+	if err := g.watched(ctx, func(ctx context.Context) error { return g.thaw(ctx, control) }); err != nil {
 		return nil, errors.Join(g.because(ctx, err), g.Kill(), control.close())
 	}
 	go func() { // until QEMU or this process ends: output that nobody reads would stop the guest

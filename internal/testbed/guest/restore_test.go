@@ -153,6 +153,51 @@ func TestRestoreFallsBack(t *testing.T) {
 	}
 }
 
+// The error of a wait that ends while QEMU runs says what QEMU does, how its output ends, and its command line.
+func TestQEMUThatIsSilent(t *testing.T) {
+	const silent, monitor = `echo "waits for its disk"; exec sleep 60`, "wait for QMP greeting: "
+	c := fakeQEMU(t, silent)
+	c.patience = limits{notice: 50 * time.Millisecond, silent: patience, all: 300 * time.Millisecond}
+	var said []string
+	c.Progress = func(step string) { said = append(said, step) }
+	g, err := Start(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	restored := g.NotRestored
+	_, _, booted := g.WaitReady(t.Context(), nil, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, _, cut := g.WaitReady(ctx, nil, nil)
+	if err := g.Kill(); err != nil {
+		t.Error(err)
+	}
+	if err := os.WriteFile(c.Image.Root, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, frozen := c.frozen(&Snapshot{Dir: t.TempDir(), making: true}).freeze(t.Context())
+	for name, tt := range map[string]struct {
+		err  error
+		want string
+	}{
+		"restore": {restored, monitor + "not restored after 300ms"}, "freeze": {frozen, monitor + "guest did not boot: frozen: not ready after 300ms"},
+		"boot": {booted, "guest did not boot: node1: not ready after 300ms"}, "boot until ctx ends": {cut, "context deadline exceeded"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, want := range []string{tt.want, "; QEMU (pid ", "qemu.log ends: waits for its disk", "; it was started by: "} {
+				if tt.err == nil || strings.Count(tt.err.Error(), want) != 1 {
+					t.Errorf("%q is not in, or twice: %v", want, tt.err)
+				}
+			}
+		})
+	}
+	for _, want := range []string{"guest node1 is not ready after ", "guest frozen is not ready after "} {
+		if !slices.ContainsFunc(said, func(step string) bool { return strings.HasPrefix(step, want) }) {
+			t.Errorf("said %q, want %q", said, want)
+		}
+	}
+}
+
 // If the command ends while QEMU loads the state, no guest boots and QEMU is killed.
 func TestRestoreIsStopped(t *testing.T) {
 	c := fakeQEMU(t, `echo $$ >"$0.pid"; exec sleep 60`)
