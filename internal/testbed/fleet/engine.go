@@ -18,7 +18,7 @@ import (
 // with the end of its log.
 func (f *Fleet) StartEngine(ctx context.Context, n *Node, in place.Place) error {
 	notice, limit := n.Patience()
-	return f.startEngine(ctx, n.Name, in, notice, limit)
+	return f.startEngine(ctx, n.Name, in, notice, limit, n.LogTails)
 }
 
 // logLimit is how long the guest may take to print the end of a log.
@@ -26,7 +26,7 @@ const logLimit = 10 * time.Second
 
 var errEngine = errors.New("container engine is not ready")
 
-func (f *Fleet) startEngine(ctx context.Context, name string, in place.Place, notice, limit time.Duration) error {
+func (f *Fleet) startEngine(ctx context.Context, name string, in place.Place, notice, limit time.Duration, tails func() string) error {
 	limited, cancel := context.WithTimeoutCause(ctx, limit, errEngine)
 	defer cancel()
 	ended := make(chan error, 1)
@@ -36,25 +36,25 @@ func (f *Fleet) startEngine(ctx context.Context, name string, in place.Place, no
 		select {
 		case err := <-ended:
 			if err != nil && errors.Is(context.Cause(limited), errEngine) && ctx.Err() == nil {
-				return fmt.Errorf("guest %s: %w after %v: %s", name, errEngine, limit, engineLog(ctx, in))
+				return fmt.Errorf("guest %s: %w after %v: %s", name, errEngine, limit, engineLog(ctx, in, tails))
 			}
 			return err
 		case <-time.After(notice):
 			notice *= 2
 			if f.Progress != nil {
-				f.Progress(fmt.Sprintf("the container engine of guest %s is not ready after %.0f s: %s", name, time.Since(begin).Seconds(), engineLog(ctx, in)))
+				f.Progress(fmt.Sprintf("the container engine of guest %s is not ready after %.0f s: %s", name, time.Since(begin).Seconds(), engineLog(ctx, in, tails)))
 			}
 		}
 	}
 }
 
-// engineLog returns the end of the engine's log, on one line.
-func engineLog(ctx context.Context, in place.Place) string {
+// engineLog returns the end of the engine's log, on one line. A guest that does not print it may hang: then tails are those of its own logs.
+func engineLog(ctx context.Context, in place.Place, tails func() string) string {
 	ctx, cancel := context.WithTimeout(ctx, logLimit)
 	defer cancel()
 	out, err := place.Output(ctx, in, "sh", "-c", "tail -n 2 /var/log/dockerd.log 2>/dev/null || tail -n 2 /var/log/containerd.log")
 	if err != nil {
-		return "its log cannot be read: " + err.Error()
+		return "its log cannot be read: " + err.Error() + tails()
 	}
 	return string(bytes.ReplaceAll(bytes.TrimSpace(out), []byte("\n"), []byte(" | ")))
 }
