@@ -1,6 +1,8 @@
 package share
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -8,6 +10,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // ErrNoServer is wrapped when no virtiofsd is installed.
@@ -39,13 +42,25 @@ func FindProgram() (Program, error) {
 		case err != nil:
 			return Program{}, fmt.Errorf("find virtiofsd: %w", err)
 		}
-		help, err := exec.Command(path, "--help").Output()
+		help, err := helpOf(path)
 		if err != nil {
 			return Program{}, fmt.Errorf("ask %s for its options: %w", path, err)
 		}
-		return newProgram(path, string(help)), nil
+		return newProgram(path, help), nil
 	}
 	return Program{}, fmt.Errorf("%w: %w", ErrNoServer, missing)
+}
+
+// helpLimit is how long the program may take to print its options.
+var helpLimit = 10 * time.Second
+
+func helpOf(path string) (string, error) {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), helpLimit, fmt.Errorf("no answer for %v", helpLimit))
+	defer cancel()
+	cmd := exec.CommandContext(ctx, path, "--help")
+	cmd.WaitDelay = time.Second // for children that keep the pipe open
+	help, err := cmd.Output()
+	return string(help), cmp.Or(context.Cause(ctx), err)
 }
 
 func newProgram(path, help string) Program {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // use replaces the paths of virtiofsd by those of programs that print a help.
@@ -59,6 +60,13 @@ func TestProgramFails(t *testing.T) {
 	use(t, "exit 3")
 	if _, err := FindProgram(); err == nil || errors.Is(err, ErrNoServer) || !strings.Contains(err.Error(), programPaths[1]) {
 		t.Errorf("one that fails: got %v", err)
+	}
+	was := helpLimit
+	defer func() { helpLimit = was }()
+	helpLimit = 100 * time.Millisecond
+	use(t, "exec sleep 60")
+	if _, err := FindProgram(); err == nil || !strings.HasSuffix(err.Error(), "virtiofsd for its options: no answer for 100ms") {
+		t.Errorf("one that hangs: got %v", err)
 	}
 }
 
