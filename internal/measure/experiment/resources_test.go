@@ -114,8 +114,13 @@ cases: [{name: a, workload: sockperf, protocol: udp, sizes: [64], duration: 1s}]
 			t.Errorf("%s: release %q, want %q", c.Name, c.Release, want)
 		}
 	}
-	nested := strings.Replace(spec.Text, "stack: metal", "stack: vm/vm", 1)
-	if _, err := Parse("x.yaml", []byte(nested)); err == nil || !strings.Contains(err.Error(), "release trixie needs a VM of x86_64 on this host") {
-		t.Errorf("a VM in a VM: %v", err)
+	for _, tt := range []struct{ old, new, want string }{
+		{"stack: metal", "stack: vm/vm", "release trixie needs a VM of x86_64 on this host"},
+		{"workload: sockperf, protocol: udp, sizes: [64]", "workload: kafka", "configurations[1]: release trixie: Debian 13 does not have openjdk-17-jre-headless of workload kafka: want bookworm"},
+	} {
+		text := strings.Replace(spec.Text, tt.old, tt.new, 1)
+		if _, err := Parse("x.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), tt.want) || strings.Count(err.Error(), "\n") > 0 {
+			t.Errorf("%s: got %v, want %q", tt.new, err, tt.want)
+		}
 	}
 }

@@ -52,7 +52,7 @@ var kafkaJars string
 
 // Extra is what a workload needs that no guest has.
 func (kafka) Extra() Extra {
-	x := Extra{Packages: []string{kafkaPackage}, Alone: true, Derived: kafkaClasses()}
+	x := Extra{Packages: []string{kafkaPackage}, Bookworm: true, Alone: true, Derived: kafkaClasses()}
 	x.Files = kafkaFiles()
 	return x
 }

@@ -127,6 +127,7 @@ type File struct {
 // Extra is what a workload needs that no guest has.
 type Extra struct {
 	Packages []string // of Debian
+	Bookworm bool     // Debian 13 does not have Packages
 	Files    []File
 	Derived  Derived
 	// Alone means that the server runs only while its client does, because it takes memory and
