@@ -35,7 +35,10 @@ func whole() Probes {
 		Stat:       func(string) error { return nil },
 		OpenDevice: func(string) error { return nil },
 		LookPath:   func(program string) (string, error) { return "/usr/bin/" + program, nil },
-		Output: func(context.Context, string, ...string) (string, error) {
+		Output: func(_ context.Context, path string, _ ...string) (string, error) {
+			if strings.HasPrefix(path, "/usr/bin/qemu") {
+				return "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18)\n", nil
+			}
 			return "it is version 1.2.3-4 (Debian 5)\n", nil
 		},
 		Dial:        func(string) error { return nil },
@@ -119,12 +122,24 @@ func TestExamine(t *testing.T) {
 			{"modprobe", Missing, "no modprobe in PATH", "apt-get install kmod", true}}},
 		{"no ip", func(p *Probes) { p.LookPath = lacks("ip") }, []Check{
 			{"ip", Missing, "no ip in PATH", "apt-get install iproute2", true}}},
-		{"another release", osReleaseOf("ID=ubuntu\nVERSION_ID=\"24.04\"\nPRETTY_NAME=\"Ubuntu 24.04.1 LTS\"\n", nil), []Check{
-			{"release", Limited, "Ubuntu 24.04.1 LTS", "use Debian 12 or 13: Unnest is not tested on other releases", false}}},
+		{"another release", osReleaseOf("ID=ubuntu\nVERSION_ID=\"22.04\"\nPRETTY_NAME=\"Ubuntu 22.04.1 LTS\"\n", nil), []Check{
+			{"release", Limited, "Ubuntu 22.04.1 LTS", "use Debian 12 or 13, or Ubuntu 24.04: Unnest was not tried on other releases", false}}},
 		{"no os-release", osReleaseOf("", errAbsent), []Check{
-			{"release", Limited, "no such file or directory", "use Debian 12 or 13: Unnest is not tested on other releases", false}}},
+			{"release", Limited, "no such file or directory", "use Debian 12 or 13, or Ubuntu 24.04: Unnest was not tried on other releases", false}}},
 		{"no libvirt", func(p *Probes) { p.LookPath = lacks("libvirtd") }, []Check{
 			{"libvirt", Missing, "no libvirtd in PATH", "apt-get install libvirt-daemon-system, for guests that libvirt runs", false}}},
+		{"libvirt without its driver for QEMU", func(p *Probes) {
+			p.Stat = func(path string) error {
+				if strings.Contains(path, "libvirt") {
+					return errAbsent
+				}
+				return nil
+			}
+		}, []Check{
+			{"libvirt", Limited, "1.2.3, /usr/bin/libvirtd, no libvirt_driver_qemu.so", "apt-get install libvirt-daemon-driver-qemu", false}}},
+		{"libvirt of Fedora", func(p *Probes) {
+			p.Stat = absent("/usr/lib/x86_64-linux-gnu/libvirt/connection-driver/libvirt_driver_qemu.so")
+		}, nil},
 		{"no virtiofsd", func(p *Probes) {
 			p.VolumeServer = func() (share.Program, error) {
 				return share.Program{}, fmt.Errorf("%w: %w", share.ErrNoServer, errAbsent)
@@ -134,7 +149,7 @@ func TestExamine(t *testing.T) {
 		{"virtiofsd without locks of the host", func(p *Probes) {
 			p.VolumeServer = func() (share.Program, error) { return share.Program{Path: "/usr/libexec/virtiofsd"}, nil }
 		}, []Check{
-			{"virtiofsd", Limited, "/usr/libexec/virtiofsd, locks of files hold within a guest only", "for locks between guests, use a host with Debian 12", false}}},
+			{"virtiofsd", Limited, "/usr/libexec/virtiofsd, locks of files hold within a guest only, and guests of Debian 12 have no shared mappings (MAP_SHARED)", "for both, use a host with Debian 12", false}}},
 		{"one processor", func(p *Probes) { p.CPUs = 1 }, []Check{
 			{"processors", Limited, "1", "use a machine with 2 or more: guest and client share one, which changes every figure", false}}},
 		{"little memory", memoryOf("MemAvailable: 1572864 kB\n"), []Check{
@@ -155,16 +170,16 @@ func TestExamine(t *testing.T) {
 		}, []Check{
 			{"accelerator", Limited, "tcg: no hardware", "as root: modprobe kvm_intel (or kvm_amd); if that fails, enable virtualization in the firmware; on a virtual machine, enable nested virtualization on its host", false},
 			{"nested virtualization", Limited, "tcg emulates svm: an L2 guest works, but slowly", "see accelerator", false}}},
-		{"tcg of QEMU 10", func(p *Probes) {
-			p.Accel = tcg
-			p.Output = func(context.Context, string, ...string) (string, error) {
-				return "QEMU emulator version 10.0.13 (Debian)", nil
-			}
-		}, []Check{
-			{"accelerator", Limited, "tcg: no hardware", "enable virtualization in the firmware; on a virtual machine, enable nested virtualization on its host", false},
-			{"nested virtualization", Limited, "tcg emulates svm: an L2 guest works, but slowly", "see accelerator", false},
-			{"xen domains", Limited, "in a Xen host emulated by this QEMU, PVH and HVM domains power off at boot; PV domains run",
-				"for these, use Debian 12's QEMU 7.2, or a Xen host of yours over SSH", false}}},
+		{"tcg of QEMU 10", tcgOf("10.0.13"), []Check{
+			emulated, {"nested virtualization", Limited, "tcg emulates svm: an L2 guest works, but slowly", "see accelerator", false},
+			{"xen domains", Limited, "in a Xen host emulated by this QEMU, PVH and HVM domains power off at boot; PV domains run", forXen, false}}},
+		{"tcg of QEMU 8", tcgOf("8.2.2"), []Check{
+			emulated, {"nested virtualization", Limited, "tcg emulates svm: an L2 guest works, but slowly; without nested paging, in which this QEMU fails", "see accelerator", false},
+			{"xen domains", Limited, "not tried in a Xen host emulated by this QEMU", forXen, false}}},
+		{"tcg of another QEMU", tcgOf("9.2.0"), []Check{
+			{"qemu", Limited, "9.2.0, /usr/bin/qemu-system-x86_64", "use QEMU 7.2, 8.2, 10.0: Unnest was not tried with others", true},
+			emulated, {"nested virtualization", Limited, "tcg emulates svm: an L2 guest works, but slowly", "see accelerator", false},
+			{"xen domains", Limited, "not tried in a Xen host emulated by this QEMU", forXen, false}}},
 		{"tcg in spite of /dev/kvm", func(p *Probes) { p.Accel = tcg }, []Check{
 			{"accelerator", Limited, "tcg: no hardware", "enable virtualization in the firmware; on a virtual machine, enable nested virtualization on its host", false},
 			{"nested virtualization", Limited, "tcg emulates svm: an L2 guest works, but slowly", "see accelerator", false}}},
@@ -204,7 +219,6 @@ func TestExamine(t *testing.T) {
 			osReleaseOf("ID=ubuntu\nVERSION_ID=\"24.04\"\nPRETTY_NAME=\"Ubuntu 24.04.1 LTS\"\n", nil)(p)
 			p.Stat, p.LookPath = absent(debianKeyring), lacks("gpg")
 		}, []Check{
-			{"release", Limited, "Ubuntu 24.04.1 LTS", "use Debian 12 or 13: Unnest is not tested on other releases", false},
 			{"debian keys", Missing, "no debian-archive-keyring.gpg", "apt-get install debian-archive-keyring", true},
 			{"gpg", Missing, "no gpg in PATH", "apt-get install gpg", true}}},
 		{"no btf", func(p *Probes) { p.Stat = absent("/sys/kernel/btf/vmlinux") }, []Check{
@@ -239,6 +253,21 @@ func TestExamine(t *testing.T) {
 }
 
 func tcg() (guest.Choice, error) { return guest.Choice{Accel: guest.TCG, Reason: "no hardware"}, nil }
+
+// What the doctor says where TCG emulates.
+var emulated = Check{"accelerator", Limited, "tcg: no hardware", "enable virtualization in the firmware; on a virtual machine, enable nested virtualization on its host", false}
+
+const forXen = "for these, use Debian 12's QEMU 7.2, or a Xen host of yours over SSH"
+
+// tcgOf has a version of QEMU emulate.
+func tcgOf(version string) func(*Probes) {
+	return func(p *Probes) {
+		p.Accel = tcg
+		p.Output = func(context.Context, string, ...string) (string, error) {
+			return "QEMU emulator version " + version, nil
+		}
+	}
+}
 
 func memoryOf(meminfo string) func(*Probes) {
 	return func(p *Probes) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path"
 	"regexp"
+	"slices"
 
 	"unnest.io/unnest/internal/netdev/share"
 )
@@ -20,7 +21,9 @@ type tool struct {
 	socket   string // of its daemon; empty: it has none
 	daemon   string // command that starts the daemon
 	required bool
-	measures bool // only experiments need it
+	measures bool     // only experiments need it
+	driver   []string // paths of its driver for QEMU, of which one exists; nil: it has none
+	without  string   // how to install the driver
 }
 
 // tools are what the quick start runs besides QEMU, and the container engines for
@@ -34,7 +37,8 @@ var tools = []tool{
 	{name: "ip", flag: "-V", install: "apt-get install iproute2", required: true, measures: true},
 	{name: "sockperf", install: "apt-get install sockperf", required: true, measures: true},
 	{name: "iperf3", install: "apt-get install iperf3", required: true, measures: true},
-	{name: "libvirt", binary: "libvirtd", install: "apt-get install libvirt-daemon-system, for guests that libvirt runs"},
+	{name: "libvirt", binary: "libvirtd", install: "apt-get install libvirt-daemon-system, for guests that libvirt runs",
+		driver: []string{debianDrivers + qemuDriver, fedoraDrivers + qemuDriver}, without: "apt-get install libvirt-daemon-driver-qemu"},
 	{name: "docker", install: "apt-get install docker.io", socket: "/var/run/docker.sock", daemon: "systemctl start docker (without systemd: dockerd &)"},
 	{name: "containerd", install: "apt-get install containerd", socket: containerdSocket, daemon: startContainerd},
 	{name: "podman", install: "apt-get install podman"},
@@ -46,11 +50,22 @@ const (
 	startContainerd  = "systemctl start containerd (without systemd: containerd &)"
 )
 
-// check checks whether the tool runs and, if it has a daemon, whether that runs.
+// Where libvirt's daemon finds its driver for QEMU, which is a package of its own.
+const (
+	debianDrivers = "/usr/lib/x86_64-linux-gnu/libvirt/connection-driver/"
+	fedoraDrivers = "/usr/lib64/libvirt/connection-driver/"
+	qemuDriver    = "libvirt_driver_qemu.so"
+)
+
+// check checks whether the tool runs, has its driver and, if it has a daemon, whether that runs.
 func (t tool) check(ctx context.Context, p Probes) Check {
 	found, err := t.find(ctx, p)
 	c := works(t.name, found, err, t.install)
 	c.Required = t.required
+	if err == nil && t.driver != nil && !slices.ContainsFunc(t.driver, func(path string) bool { return p.Stat(path) == nil }) {
+		c.State, c.Remedy = Limited, t.without
+		c.Found += ", no " + path.Base(t.driver[0])
+	}
 	if err != nil || t.socket == "" {
 		return c
 	}
@@ -89,8 +104,8 @@ func volumeServer(p Probes) Check {
 		c.Found = "not installed" // the error also says how to install it
 	}
 	if err == nil && !program.HostLocks {
-		c.State, c.Found = Limited, program.Path+", locks of files hold within a guest only"
-		c.Remedy = "for locks between guests, use a host with Debian 12"
+		c.State, c.Found = Limited, program.Path+", locks of files hold within a guest only, and guests of Debian 12 have no shared mappings (MAP_SHARED)"
+		c.Remedy = "for both, use a host with Debian 12"
 	}
 	return c
 }
