@@ -21,8 +21,8 @@ unnest=$1
 . /etc/os-release; echo "release $VERSION_ID"
 qemu-system-x86_64 --version | sed -n 's/^QEMU emulator version \([0-9]*\).*/qemu \1/p'
 trap '$unnest vm down --all' EXIT
-$unnest vm up --cold node1
-$unnest vm up node2 2>&1 | grep 'boots' || true # it says so if it is not restored
+$unnest vm up --accel tcg --cold node1
+$unnest vm up --accel tcg node2 2>&1 | grep 'boots' || true # it says so if it is not restored
 for node in node1 node2; do
 	$unnest vm ssh $node /etc/unnest/engine
 	$unnest vm ssh $node nerdctl run --rm --network brfusion localhost/unnest/tools:1 sh -c 'echo "driver of eth0: $(busybox basename $(busybox readlink /sys/class/net/eth0/device/driver))"'
