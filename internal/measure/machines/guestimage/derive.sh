@@ -16,4 +16,4 @@ while [ $# -gt 1 ]; do
 done
 mkdir "$root/tmp/out"
 chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C HOME=/tmp sh -c "$script" derive /tmp/out
-cp "$root"/tmp/out/* "$out"
+find "$root/tmp/out" -maxdepth 1 -type f -exec cp --target-directory "$out" {} + # no links: they would lead to files outside of the root
