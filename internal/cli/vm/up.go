@@ -49,8 +49,7 @@ func newUpCmd(streams terminal.Streams) *cobra.Command {
 			return up(cmd.Context(), streams, o)
 		},
 	}
-	_, emulated := guest.Config{Accel: guest.TCG}.Patience()
-	_, kvm := guest.Config{Accel: guest.KVM}.Patience()
+	_, longest := guest.Config{Accel: guest.TCG}.Patience()
 	flags := cmd.Flags()
 	flags.IntVar(&o.vcpus, "vcpus", 1, "virtual processors of each guest")
 	flags.IntVar(&o.memory, "memory", 1024, "memory of each guest, in `MIB`")
@@ -58,7 +57,7 @@ func newUpCmd(streams terminal.Streams) *cobra.Command {
 	flags.IntVar(&o.shares, "shares", 0, "volumes and pieces of shared memory that can be plugged into each running guest")
 	flags.IntVar(&o.pool, "pool", quota.DefaultPool, "`N` of the slots of each guest have a NIC plugged in advance, for the next pods")
 	flags.DurationVar(&o.poll, "vhost-poll", 0, "`TIME` for which vhost-net polls for the next frame of each NIC, in whole microseconds (default 0: it does not poll)")
-	flags.DurationVar(&o.wait, "wait", 0, fmt.Sprintf("time limit of the boot of a guest (default %v, %v with KVM; a guest that hangs is given up earlier)", emulated, kvm))
+	flags.DurationVar(&o.wait, "wait", longest, "time limit of the boot of a guest; a guest that hangs is given up earlier")
 	flags.BoolVar(&o.cold, "cold", false, "boot the guests, do not restore them from a snapshot")
 	flags.Var(usage.Choice(&o.accel, "auto", "kvm", "tcg"), "accel", "accelerator (default auto: kvm where it works)")
 	return cmd
@@ -189,13 +188,10 @@ func await(ctx context.Context, streams terminal.Streams, open func() (*fleet.Fl
 	}
 }
 
-// awaitReady waits until the guest is ready, or removes it. Without patience, the limits are the guest's own.
+// awaitReady waits until the guest is ready, or removes it.
 func awaitReady(ctx context.Context, streams terminal.Streams, f *fleet.Fleet, n *fleet.Node, patience time.Duration) error {
-	if patience != 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, patience)
-		defer cancel()
-	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	ssh, boot, err := f.Login(ctx, n)
 	if err != nil {
 		return errors.Join(err, n.Kill(), f.Lab.RemoveGuest(n.Name))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/stack"
 	"unnest.io/unnest/internal/measure/suite"
 	"unnest.io/unnest/internal/measure/workload"
 )
@@ -148,6 +149,12 @@ func (f *file) addWorkload(g group) {
 	if err != nil {
 		f.Fail(g.path+".workload", "%v", err)
 		return
+	}
+	for _, c := range f.spec.Configurations {
+		if x := workload.ExtraOf(w); x.Bookworm && c.Release == stack.Trixie {
+			f.Fail(g.path+".workload", "%s needs %s, which Debian 13 does not have: want release bookworm in configuration %s", g.workload, strings.Join(x.Packages, ", "), c.Name)
+			return
+		}
 	}
 	if !f.checkDomainCase(g) || !f.checkPeers(g, w) {
 		return

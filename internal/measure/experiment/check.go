@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"unnest.io/unnest/internal/measure/stack"
-	"unnest.io/unnest/internal/measure/workload"
 )
 
 // Limits of an experiment file. They catch typing errors.
@@ -34,7 +33,6 @@ func (f *file) check() {
 	f.checkBaselines()
 	f.checkPairs()
 	f.checkCases()
-	f.checkReleases()
 	f.checkUntil()
 	s := &f.spec
 	s.Title = cmp.Or(s.Title, s.Name)
@@ -111,19 +109,6 @@ func (f *file) checkConfigurations() {
 	f.checkDomains()
 	if n := len(f.spec.Configurations); n > maxConfigurations {
 		f.Fail("configurations", "got %d: want at most %d", n, maxConfigurations)
-	}
-}
-
-// checkReleases refuses a release of Debian that does not have the packages of a workload.
-func (f *file) checkReleases() {
-	for i, c := range f.spec.Configurations {
-		for _, k := range f.spec.Cases {
-			if c.Release == stack.Trixie && k.Local == nil && k.Probe == "" && workload.ExtraOf(k.Workload()).Bookworm {
-				f.Fail(fmt.Sprintf("configurations[%d]", i), "release trixie: Debian 13 does not have %s of workload %s: want bookworm",
-					strings.Join(workload.ExtraOf(k.Workload()).Packages, ", "), k.Tool)
-				break
-			}
-		}
 	}
 }
 

@@ -116,7 +116,7 @@ cases: [{name: a, workload: sockperf, protocol: udp, sizes: [64], duration: 1s}]
 	}
 	for _, tt := range []struct{ old, new, want string }{
 		{"stack: metal", "stack: vm/vm", "release trixie needs a VM of x86_64 on this host"},
-		{"workload: sockperf, protocol: udp, sizes: [64]", "workload: kafka", "configurations[1]: release trixie: Debian 13 does not have openjdk-17-jre-headless of workload kafka: want bookworm"},
+		{"workload: sockperf, protocol: udp, sizes: [64]", "workload: kafka", "cases[0].workload: kafka needs openjdk-17-jre-headless, which Debian 13 does not have: want release bookworm in configuration new"},
 	} {
 		text := strings.Replace(spec.Text, tt.old, tt.new, 1)
 		if _, err := Parse("x.yaml", []byte(text)); err == nil || !strings.Contains(err.Error(), tt.want) || strings.Count(err.Error(), "\n") > 0 {

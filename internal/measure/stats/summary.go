@@ -102,9 +102,6 @@ type Test struct {
 	Method    string
 }
 
-// Defined reports whether the test is defined.
-func (t Test) Defined() bool { return !math.IsNaN(t.P) }
-
 const methodWelch = "Welch's t"
 
 // Welch tests whether two means differ, without assuming equal variances (Welch 1947). A

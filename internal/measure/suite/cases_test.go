@@ -18,6 +18,16 @@ import (
 	"unnest.io/unnest/internal/measure/workload"
 )
 
+// lookup returns the case called name, or an error.
+func lookup(name string) (Case, error) {
+	for _, c := range All() {
+		if c.Name == name {
+			return c, nil
+		}
+	}
+	return Case{}, fmt.Errorf("case %q: unknown", name)
+}
+
 const (
 	mib = int64(1) << 20
 	gib = int64(1) << 30

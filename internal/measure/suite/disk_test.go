@@ -158,7 +158,7 @@ func TestFioRefusals(t *testing.T) {
 }
 
 func TestDbenchRefusals(t *testing.T) {
-	c, err := Lookup("dbench-1")
+	c, err := lookup("dbench-1")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ func TestMemoryParse(t *testing.T) {
 }
 
 func TestMemoryRefusals(t *testing.T) {
-	stream, err := Lookup("memory-stream")
+	stream, err := lookup("memory-stream")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +32,7 @@ func TestMemoryRefusals(t *testing.T) {
 		{"cut", output[:strings.Index(output, "stress-ng: metrc")],
 			`read throughput: no such line, output ends with "` + strings.TrimSpace(lineWith(output, "too short")) + `"`},
 	})
-	read, err := Lookup("memory-read-seq")
+	read, err := lookup("memory-read-seq")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func lineWith(output, text string) string {
 
 // TestMBWMemory checks that the two arrays leave half of the memory.
 func TestMBWMemory(t *testing.T) {
-	c, err := Lookup("memory-mbw-memcpy")
+	c, err := lookup("memory-mbw-memcpy")
 	if err != nil {
 		t.Fatal(err)
 	}

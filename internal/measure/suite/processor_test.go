@@ -72,7 +72,7 @@ func TestParseOfCPUCasesRefuses(t *testing.T) {
 		{"java-sunflow", "seconds 1.000\n", `read seconds of an image that passed its check: no such line, output ends with "seconds 1.000"`},
 	}
 	for _, tt := range tests {
-		c, err := Lookup(tt.name)
+		c, err := lookup(tt.name)
 		if err != nil {
 			t.Fatal(err)
 		}

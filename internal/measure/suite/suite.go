@@ -107,16 +107,6 @@ func Of(name string) ([]Case, error) {
 	return nil, fmt.Errorf("suite %q: unknown, want one of %s", name, strings.Join(Suites(), ", "))
 }
 
-// Lookup returns the case called name, or an error.
-func Lookup(name string) (Case, error) {
-	for _, c := range All() {
-		if c.Name == name {
-			return c, nil
-		}
-	}
-	return Case{}, fmt.Errorf("case %q: unknown: docs/suites.md lists the cases", name)
-}
-
 // pick returns the value of the profile.
 func pick[T any](p Profile, quick, paper T) T {
 	if p == Paper {

@@ -21,7 +21,7 @@ func TestSysbenchSizes(t *testing.T) {
 			"--table-size=1000000 --threads=4 --rand-seed=1 --validate=on --percentile=95 --events=0 --time=1800 run"},
 	}
 	for _, tt := range tests {
-		c, err := Lookup(tt.name)
+		c, err := lookup(tt.name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +49,7 @@ func TestSysbenchParse(t *testing.T) {
 }
 
 func TestSysbenchRefusals(t *testing.T) {
-	oltp, err := Lookup("sysbench-oltp")
+	oltp, err := lookup("sysbench-oltp")
 	if err != nil {
 		t.Fatal(err)
 	}

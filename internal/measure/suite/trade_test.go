@@ -118,7 +118,7 @@ func FuzzReadTrade(f *testing.F) {
 		if err != nil {
 			return
 		}
-		c, _ := Lookup("trade")
+		c, _ := lookup("trade")
 		checkValues(t, c, values)
 		for name, intervals := range tradeIntervals([]byte(output)) {
 			for _, v := range intervals {

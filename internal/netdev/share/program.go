@@ -42,26 +42,19 @@ func FindProgram() (Program, error) {
 		case err != nil:
 			return Program{}, fmt.Errorf("find virtiofsd: %w", err)
 		}
-		help, err := helpOf(path)
-		if err != nil {
+		ctx, cancel := context.WithTimeoutCause(context.Background(), helpLimit, fmt.Errorf("no answer for %v", helpLimit))
+		defer cancel()
+		help, err := exec.CommandContext(ctx, path, "--help").Output()
+		if err = cmp.Or(context.Cause(ctx), err); err != nil {
 			return Program{}, fmt.Errorf("ask %s for its options: %w", path, err)
 		}
-		return newProgram(path, help), nil
+		return newProgram(path, string(help)), nil
 	}
 	return Program{}, fmt.Errorf("%w: %w", ErrNoServer, missing)
 }
 
 // helpLimit is how long the program may take to print its options.
 var helpLimit = 10 * time.Second
-
-func helpOf(path string) (string, error) {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), helpLimit, fmt.Errorf("no answer for %v", helpLimit))
-	defer cancel()
-	cmd := exec.CommandContext(ctx, path, "--help")
-	cmd.WaitDelay = time.Second // for children that keep the pipe open
-	help, err := cmd.Output()
-	return string(help), cmp.Or(context.Cause(ctx), err)
-}
 
 func newProgram(path, help string) Program {
 	return Program{Path: path, help: help, HostLocks: strings.Contains(help, "-o posix_lock")}

@@ -104,8 +104,7 @@ func architecture(p Probes) Check {
 	return Check{Name: "architecture", State: OK, Found: "x86-64", Required: true}
 }
 
-// releases are the releases on which Unnest was tried, by ID and VERSION_ID of os-release(5), and how. All tests ran on
-// Debian 12; both commands of the README passed in roots of the others' packages, by hack/host.
+// By ID and VERSION_ID of os-release(5): where all tests have run, or the README's commands in roots of the packages (hack/host).
 var releases = map[string]string{"debian 12": "", "debian 13": inRoot, "ubuntu 24.04": inRoot}
 
 const inRoot = ", tried with its packages, but not with its kernel"
@@ -120,8 +119,7 @@ func system(p Probes) []Check {
 		release.Found = err.Error()
 	}
 	how, tried := releases[values["ID"]+" "+values["VERSION_ID"]]
-	release.Found += how
-	if !tried {
+	if release.Found += how; !tried {
 		release.State, release.Remedy = Limited, "use Debian 12 or 13, or Ubuntu 24.04: Unnest was not tried on other releases"
 	}
 	version, err := p.ReadFile("/proc/sys/kernel/osrelease")
@@ -224,13 +222,11 @@ func xenDomains(qemu Check) []Check {
 	if qemu.State == Missing || strings.HasPrefix(qemu.Found, "7.2.") {
 		return nil
 	}
-	found := "not tried in a Xen host emulated by this QEMU"
+	c := Check{Name: "xen domains", State: Limited, Found: "not tried in a Xen host emulated by this QEMU", Remedy: "for these, use Debian 12's QEMU 7.2, or a Xen host of yours over SSH"}
 	if strings.HasPrefix(qemu.Found, "10.0.") {
-		found = "in a Xen host emulated by this QEMU, PVH and HVM domains power off at boot; PV domains run"
+		c.Found = "in a Xen host emulated by this QEMU, PVH and HVM domains power off at boot; PV domains run"
 	}
-	return []Check{{
-		Name: "xen domains", State: Limited, Found: found, Remedy: "for these, use Debian 12's QEMU 7.2, or a Xen host of yours over SSH",
-	}}
+	return []Check{c}
 }
 
 // nested checks whether the guests of KVM can have guests.

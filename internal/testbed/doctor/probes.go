@@ -78,7 +78,7 @@ func System(cacheDir string) Probes {
 		Accel:       func() (guest.Choice, error) { return guest.ChooseAccel(guest.AccelAuto) },
 		ReadFile:    func(path string) (string, error) { b, err := os.ReadFile(path); return string(b), err },
 		Stat:        func(path string) error { _, err := os.Stat(path); return err },
-		OpenDevice:  openDevice,
+		OpenDevice:  guest.OpenDevice,
 		LookPath:    exec.LookPath,
 		Output:      output,
 		Dial:        dial,
@@ -89,14 +89,6 @@ func System(cacheDir string) Probes {
 
 		VolumeServer: share.FindProgram,
 	}
-}
-
-func openDevice(path string) error {
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	return f.Close()
 }
 
 func output(ctx context.Context, path string, args ...string) (string, error) {

@@ -22,8 +22,7 @@ type tool struct {
 	daemon   string // command that starts the daemon
 	required bool
 	measures bool     // only experiments need it
-	driver   []string // paths of its driver for QEMU, of which one exists; nil: it has none
-	without  string   // how to install the driver
+	driver   []string // where its driver for QEMU may be, which is a package of its own; nil: it has none
 }
 
 // tools are what the quick start runs besides QEMU, and the container engines for
@@ -38,7 +37,7 @@ var tools = []tool{
 	{name: "sockperf", install: "apt-get install sockperf", required: true, measures: true},
 	{name: "iperf3", install: "apt-get install iperf3", required: true, measures: true},
 	{name: "libvirt", binary: "libvirtd", install: "apt-get install libvirt-daemon-system, for guests that libvirt runs",
-		driver: []string{debianDrivers + qemuDriver, fedoraDrivers + qemuDriver}, without: "apt-get install libvirt-daemon-driver-qemu"},
+		driver: []string{"/usr/lib/x86_64-linux-gnu/libvirt/connection-driver/libvirt_driver_qemu.so", "/usr/lib64/libvirt/connection-driver/libvirt_driver_qemu.so"}},
 	{name: "docker", install: "apt-get install docker.io", socket: "/var/run/docker.sock", daemon: "systemctl start docker (without systemd: dockerd &)"},
 	{name: "containerd", install: "apt-get install containerd", socket: containerdSocket, daemon: startContainerd},
 	{name: "podman", install: "apt-get install podman"},
@@ -50,20 +49,13 @@ const (
 	startContainerd  = "systemctl start containerd (without systemd: containerd &)"
 )
 
-// Where libvirt's daemon finds its driver for QEMU, which is a package of its own.
-const (
-	debianDrivers = "/usr/lib/x86_64-linux-gnu/libvirt/connection-driver/"
-	fedoraDrivers = "/usr/lib64/libvirt/connection-driver/"
-	qemuDriver    = "libvirt_driver_qemu.so"
-)
-
 // check checks whether the tool runs, has its driver and, if it has a daemon, whether that runs.
 func (t tool) check(ctx context.Context, p Probes) Check {
 	found, err := t.find(ctx, p)
 	c := works(t.name, found, err, t.install)
 	c.Required = t.required
 	if err == nil && t.driver != nil && !slices.ContainsFunc(t.driver, func(path string) bool { return p.Stat(path) == nil }) {
-		c.State, c.Remedy = Limited, t.without
+		c.State, c.Remedy = Limited, "apt-get install libvirt-daemon-driver-qemu"
 		c.Found += ", no " + path.Base(t.driver[0])
 	}
 	if err != nil || t.socket == "" {

@@ -54,20 +54,10 @@ type addresses struct {
 	uplinkMAC                                  string // of this guest's NIC on nestedTAP, which has no address
 }
 
-// managementNIC and tenantNIC are the guest's own NICs, with the addresses that the host
-// daemon lets it use.
-func (a addresses) managementNIC() record.BootNIC {
-	return record.BootNIC{TAP: a.managementTAP, MAC: a.managementMAC, Addresses: []netip.Addr{netip.MustParseAddr(a.managementIP)}}
-}
-
-func (a addresses) tenantNIC() record.BootNIC {
-	return record.BootNIC{TAP: a.tenantTAP, MAC: a.tenantMAC, Addresses: []netip.Addr{netip.MustParseAddr(a.tenantIP)}}
-}
-
-// nestedNIC is the NIC of the inner guest. Every frame from its TAP comes from that
-// guest: the outer one only forwards it.
-func (a addresses) nestedNIC() record.BootNIC {
-	return record.BootNIC{TAP: a.nestedTAP, MAC: a.nestedMAC, Addresses: []netip.Addr{netip.MustParseAddr(a.nestedIP)}}
+// bootNIC is a NIC that a guest has when it boots, with the address that the host daemon lets it use. Every frame from the TAP of
+// an inner guest comes from that guest: the outer one only forwards it.
+func bootNIC(tap, mac, ip string) record.BootNIC {
+	return record.BootNIC{TAP: tap, MAC: mac, Addresses: []netip.Addr{netip.MustParseAddr(ip)}}
 }
 
 func addressesOf(index int) addresses {

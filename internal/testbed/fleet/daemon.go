@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"time"
 
 	systemd "github.com/coreos/go-systemd/v22/daemon"
@@ -19,6 +18,7 @@ import (
 	"unnest.io/unnest/internal/hostd/quota"
 	"unnest.io/unnest/internal/hostd/status"
 	"unnest.io/unnest/internal/testbed/lab"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 const (
@@ -156,6 +156,5 @@ func (f *Fleet) lastLog() string {
 	if err != nil {
 		return err.Error()
 	}
-	lines := strings.Split(strings.TrimSpace(string(content)), "\n")
-	return lines[len(lines)-1]
+	return place.LastLines(string(content), 1)
 }

@@ -30,7 +30,8 @@ func TestStateNested(t *testing.T) {
 	if err != nil || saved.Nested == nil || *saved.Nested != inner {
 		t.Errorf("got %+v, %v; want the image %+v", saved.Nested, err, inner)
 	}
-	got := addressesOf(3).nestedNIC()
+	p := addressesOf(3)
+	got := bootNIC(p.nestedTAP, p.nestedMAC, p.nestedIP)
 	if got.TAP != "g3nested" || got.MAC != "52:54:00:ca:00:03" || len(got.Addresses) != 1 || got.Addresses[0] != netip.MustParseAddr("10.201.255.4") {
 		t.Errorf("got %+v", got)
 	}

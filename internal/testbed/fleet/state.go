@@ -59,11 +59,11 @@ func (n *Node) save(stateDir string, o Options, c identity.Credentials, more ...
 		return err
 	}
 	p := addressesOf(n.Index)
-	tenant := p.tenantNIC()
+	tenant := bootNIC(p.tenantTAP, p.tenantMAC, p.tenantIP)
 	tenant.Addresses = append(tenant.Addresses, more...)
-	nics := []record.BootNIC{p.managementNIC(), tenant}
+	nics := []record.BootNIC{bootNIC(p.managementTAP, p.managementMAC, p.managementIP), tenant}
 	if o.Nested != nil {
-		nics = append(nics, p.nestedNIC())
+		nics = append(nics, bootNIC(p.nestedTAP, p.nestedMAC, p.nestedIP))
 	}
 	from := ""
 	if o.Vouched {

@@ -167,9 +167,10 @@ func TestStateOfRouter(t *testing.T) {
 	if err := json.Unmarshal(content, &written); err != nil {
 		t.Fatal(err)
 	}
-	tenant := addressesOf(3).tenantNIC()
+	p := addressesOf(3)
+	tenant := bootNIC(p.tenantTAP, p.tenantMAC, p.tenantIP)
 	tenant.Addresses = append(tenant.Addresses, pod)
-	if diff := cmp.Diff([]record.BootNIC{addressesOf(3).managementNIC(), tenant}, written.NICs, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+	if diff := cmp.Diff([]record.BootNIC{bootNIC(p.managementTAP, p.managementMAC, p.managementIP), tenant}, written.NICs, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 		t.Errorf("the guest's NICs differ (-want +got):\n%s", diff)
 	}
 }

@@ -36,7 +36,7 @@ var ErrAccel = errors.New("accelerator not available")
 // only kernels made for it and hangs on those of distributions. An explicit kvm skips
 // the second test.
 func ChooseAccel(want Accel) (Choice, error) {
-	return chooseAccel(want, openKVM, hardwareVirtualization)
+	return chooseAccel(want, func() error { return OpenDevice("/dev/kvm") }, hardwareVirtualization)
 }
 
 // ChooseAccelFor resolves want for a guest of an architecture on this machine, as
@@ -83,8 +83,9 @@ func chooseAccel(want Accel, open func() error, hardware func() (bool, error)) (
 	return Choice{}, fmt.Errorf("accelerator %q: want auto, kvm or tcg", string(want))
 }
 
-func openKVM() error {
-	f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
+// OpenDevice opens a device for reading and writing, and closes it.
+func OpenDevice(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}

@@ -169,11 +169,7 @@ func (g *Guest) PowerDown(ctx context.Context) error {
 
 // pressPowerButton returns when the guest has ended, or with an error at the end of ctx.
 func (g *Guest) pressPowerButton(ctx context.Context) error {
-	client, err := qmp.Dial(ctx, g.path(ownerQMP))
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(client.SystemPowerdown(ctx), client.Close()); err != nil {
+	if err := g.tell(ctx, "power down", func(c *qmp.Client) error { return c.SystemPowerdown(ctx) }); err != nil {
 		return err
 	}
 	select {
@@ -198,20 +194,16 @@ func (g *Guest) Kill() error {
 	} else if err := unix.Kill(g.PID, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("kill guest %s: %w", g.Name, err)
 	}
+	grace := stopGrace
+	if g.stop != nil { // over SSH
+		grace = powerDownLimit
+	}
 	select {
 	case <-g.done:
 		return nil
-	case <-time.After(g.grace()):
+	case <-time.After(grace):
 		return fmt.Errorf("kill guest %s: QEMU (pid %d) does not end", g.Name, g.PID)
 	}
-}
-
-// grace is how long QEMU may take to end. A QEMU in a guest is ended over SSH.
-func (g *Guest) grace() time.Duration {
-	if g.stop != nil {
-		return powerDownLimit
-	}
-	return stopGrace
 }
 
 // Adopt returns a guest that another process started, or an error that wraps ErrDied if

@@ -90,7 +90,7 @@ func kernelPayload(image []byte) ([]byte, error) {
 // buildInitrd returns an uncompressed initial RAM file system: a static busybox, our
 // first process, and the modules with their dependencies in loading order.
 func buildInitrd(ctx context.Context, root, release string, modules []string, init []byte) ([]byte, error) {
-	order, err := moduleOrder(ctx, root, release, noConfiguration, modules)
+	order, err := moduleOrder(ctx, root, release, os.DevNull, modules) // the configuration of this host is not the guest's
 	if err != nil {
 		return nil, err
 	}
@@ -126,9 +126,6 @@ func buildInitrd(ctx context.Context, root, release string, modules []string, in
 	}
 	return b.Bytes(), nil
 }
-
-// noConfiguration is for a modprobe that reads no configuration: that of this host is not the guest's.
-const noConfiguration = "/dev/null"
 
 // moduleOrder returns the paths inside root of modules and their dependencies, in
 // loading order. A module that is built into the kernel has no path. configuration is modprobe's.

@@ -168,7 +168,7 @@ func TestModuleOrder(t *testing.T) {
 		t.Fatalf("depmod: %v: %s (install it by `apt-get install kmod`)", err, out)
 	}
 	t.Setenv("MODPROBE_OPTIONS", "--config "+configuration)
-	got, err := moduleOrder(t.Context(), root, release, noConfiguration, []string{"first", "second", "third", "first"})
+	got, err := moduleOrder(t.Context(), root, release, os.DevNull, []string{"first", "second", "third", "first"})
 	if want := []string{dir + "first.ko", dir + "second.ko"}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %q, %v; want %q", got, err, want)
 	}

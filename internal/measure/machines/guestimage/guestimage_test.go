@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -69,12 +70,9 @@ func TestBuildImageWithoutPrograms(t *testing.T) {
 // The files of the server are missing before anything is brought up, and the error says how to
 // build them.
 func TestServedWithoutBundle(t *testing.T) {
-	k, err := suite.Lookup("trade")
-	if err != nil {
-		t.Fatal(err)
-	}
+	k := slices.IndexFunc(suite.All(), func(c suite.Case) bool { return c.Name == "trade" })
 	i := &Images{binaries: t.TempDir()}
-	_, err = i.find(t.Context(), k.Files[0])
+	_, err := i.find(t.Context(), suite.All()[k].Files[0])
 	if err == nil || !strings.Contains(err.Error(), "run `make trade-bundle`") {
 		t.Errorf("got %v", err)
 	}
