@@ -4,6 +4,7 @@ package document
 
 import (
 	"iter"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -256,17 +257,24 @@ const logSpan = 10
 // intervals and 1.
 func (c *Chart) Complete() {
 	c.Describe(Ratio)
-	low, high := Number(1), Number(1)
-	for _, s := range c.Series {
-		for _, v := range slices.Concat(s.Values, s.Low, s.High) {
-			if v.Defined() {
-				low, high = min(low, v), max(high, v)
-			}
-		}
-	}
+	low, high := c.Extent(1)
 	if c.Log = low > 0 && high > logSpan*low; c.Log {
 		c.Axis += ", logarithmic"
 	}
+}
+
+// Extent returns the least and the largest of the values, the ends of their intervals, and numbers; infinities if there are none.
+func (c Chart) Extent(numbers ...Number) (low, high Number) {
+	low, high = Number(math.Inf(1)), Number(math.Inf(-1))
+	for _, s := range c.Series {
+		numbers = slices.Concat(numbers, s.Values, s.Low, s.High)
+	}
+	for _, v := range numbers {
+		if v.Defined() {
+			low, high = min(low, v), max(high, v)
+		}
+	}
+	return low, high
 }
 
 // Describe words a chart with one value per category; value prints a number.
