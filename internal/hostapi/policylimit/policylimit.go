@@ -18,8 +18,9 @@
 //     take about 50 ms. Their peers come before them, in parts.
 //   - Tenants share TransactionShare equally: Share.
 //   - A policy client refuses namespaces whose rules exceed StreamMemory or StreamPeers, before it
-//     sends them. It refuses those that exceed Matches, before it looks for their peers. Its other
-//     namespaces are not held up.
+//     sends them. It refuses those that exceed Matches, before it looks for their peers: at first those with too many
+//     pairs of a policy and a pod of the namespace, all of whose pods it closes, and those with too many
+//     pairs of a selector and a namespace, and then those that select too many pods. Its other namespaces are not held up.
 //   - Namespaces of a tenant have no fixed share, because one daemon does not know how many there
 //     will be. If they are too large together, Refuse refuses the largest until the others
 //     fit. So, of n namespaces, one that takes up to an nth of the tenant's share always fits,
@@ -45,8 +46,8 @@ const (
 	StreamPeers = 2 << 20
 	// TransactionShare is for the rules of policies of all tenants in one transaction, in bytes.
 	TransactionShare = 16 << 20
-	// Matches is how many pairs of a selector or a port's name and a pod a policy client looks at, which
-	// takes a second, and 200 MB if all match.
+	// Matches is how many pairs of a selector and a namespace or a pod, or of a port's name and a pod, a policy client
+	// looks at, which takes a second, and 200 MB if all match.
 	Matches = 4 << 20
 	// PodMessage is for the rules of one pod in a transaction, without their peers, in bytes.
 	PodMessage = 1 << 20

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"unnest.io/unnest/internal/hostapi/iprange"
@@ -51,9 +52,12 @@ func TestAttackQuadraticPolicy(t *testing.T) {
 	}
 }
 
-// crowd returns the grid with many more pods in the namespace x.
+// crowd returns the grid with many more pods in the namespace x, and 500 empty namespaces.
 func crowd(n int) Cluster {
 	c := grid()
+	for i := range 500 {
+		c.Namespaces = append(c.Namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("empty", i)}})
+	}
 	for i := range n {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: fmt.Sprint("crowd", i), Labels: map[string]string{"pod": fmt.Sprint(i)}}}
 		p.Status.PodIPs = []corev1.PodIP{{IP: fmt.Sprintf("fd00::1:%x", 2*i)}}
@@ -69,13 +73,45 @@ func denyAll() *networkingv1.NetworkPolicy {
 	return p
 }
 
+// counting counts how often selectors are asked.
+type counting struct {
+	labels.Selector
+	asked *int
+}
+
+func (c counting) Matches(l labels.Labels) bool {
+	*c.asked++
+	return c.Selector.Matches(l)
+}
+
+// count has the selectors of policies count.
+func (t *Translator) count(asked *int) {
+	for _, p := range t.compiled {
+		p.targets = counting{p.targets, asked}
+		for _, r := range p.rules() {
+			for _, s := range r.selectors {
+				if s.pods = (counting{s.pods, asked}); s.namespaces != nil {
+					s.namespaces = counting{s.namespaces, asked}
+				}
+			}
+		}
+	}
+}
+
 // Whatever a namespace's policies consist of, they are refused, or small; another namespace's
-// deny-all takes effect, and costs nothing more when the large namespace changes nothing.
+// deny-all takes effect, and costs nothing more when the large namespace changes nothing. When others change, it
+// costs what Matches says.
 func TestAttackLargeNamespace(t *testing.T) {
 	everything := &metav1.LabelSelector{}
 	distinct := func(n int) (all []in) {
 		for i := range n {
 			all = append(all, in{From: peers{from(labelled("pod", fmt.Sprint(i)), nil)}})
+		}
+		return all
+	}
+	namespaces := func(n int, o metav1.LabelSelectorOperator) (all peers) {
+		for i := range n {
+			all = append(all, from(nil, expression("ns", o, fmt.Sprint(i))))
 		}
 		return all
 	}
@@ -94,6 +130,8 @@ func TestAttackLargeNamespace(t *testing.T) {
 		{"rules with one selector each", ingress(everything, slices.Repeat([]in{{From: peers{from(everything, nil)}}}, 1600)...), true},
 		{"many selectors", ingress(everything, distinct(1600)...), true},
 		{"many names of ports", egress(everything, egresses...), true},
+		{"many selectors of empty namespaces", ingress(labelled("pod", "a"), in{From: namespaces(15000, metav1.LabelSelectorOpIn)}), true},
+		{"many selectors of all namespaces", ingress(labelled("pod", "a"), in{From: namespaces(2000, metav1.LabelSelectorOpNotIn)}), true},
 		{"many ports", ingress(everything, in{Ports: slices.Repeat(ports{port(tcp, 1), port(tcp, "a")}, 1000)}), true},
 	}
 	for _, tt := range tests {
@@ -128,7 +166,45 @@ func TestAttackLargeNamespace(t *testing.T) {
 			if d := first.Rules[types.NamespacedName{Namespace: "x", Name: "a"}]; d.Ingress == nil && d.Egress == nil {
 				t.Error("a pod of x is not isolated")
 			}
+			asked := 0
+			translator.count(&asked)
+			again := testing.AllocsPerRun(1, func() { translator.Translate(c) })
+			c.Policies = []*networkingv1.NetworkPolicy{denyAll()}
+			var other Translator
+			alone := testing.AllocsPerRun(1, func() { other.Translate(c) })
+			if asked > 0 || again > alone+float64(3*len(c.Pods)) {
+				t.Errorf("unchanged: selectors are asked %d times, and it takes %.0f allocations, %.0f without the policy", asked, again, alone)
+			}
+			c.Policies = []*networkingv1.NetworkPolicy{tt.policy, denyAll()}
+			c.Namespaces[5] = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "empty2", Labels: map[string]string{"ns": "changed"}}}
+			if translator.Translate(c); asked > policylimit.Matches {
+				t.Errorf("another namespace changes: selectors are asked %d times", asked)
+			}
 		})
+	}
+}
+
+// So is a namespace of many policies that allow nothing, of which all pods are closed.
+func TestAttackManyPolicies(t *testing.T) {
+	c := crowd(4000)
+	for i := range 2100 {
+		p := ingress(labelled("pod", "a"))
+		p.Name = fmt.Sprint(i)
+		c.Policies = append(c.Policies, p)
+	}
+	c.Policies = append(c.Policies, denyAll())
+	var translator Translator
+	first := translator.Translate(c)
+	for _, name := range []string{"a", "crowd7"} {
+		if r := first.Rules[types.NamespacedName{Namespace: "x", Name: name}]; !slices.Equal(first.Refused, []string{"x"}) || r.Ingress == nil || r.Egress == nil {
+			t.Errorf("refused %q, x/%s is %+v, want x and a closed pod", first.Refused, name, r)
+		}
+	}
+	asked := 0
+	translator.count(&asked)
+	c.Pods = c.Pods[:len(c.Pods)-1]
+	if translator.Translate(c); asked > policylimit.Matches {
+		t.Errorf("a pod changes: selectors are asked %d times", asked)
 	}
 }
 

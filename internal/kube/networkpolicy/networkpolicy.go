@@ -55,7 +55,7 @@ type Service struct {
 type Translation struct {
 	Rules map[types.NamespacedName]Rules
 	// Refused are namespaces whose policies are too large, see package policylimit. They allow
-	// nothing.
+	// nothing. If a namespace has too many policies for its pods, they isolate all of them.
 	Refused []string
 	// Invalid names the parts of policies that are invalid: a selector of pods then isolates
 	// none, a peer allows none.
@@ -86,7 +86,7 @@ func (t *Translator) Translate(c Cluster) (result Translation) {
 	}
 	var all []*policy
 	var errs []error
-	matches := map[string]int{}
+	targets, pairs, matches := map[string]int{}, map[string]int{}, map[string]int{}
 	for _, object := range c.Policies {
 		p := last[object]
 		if p == nil {
@@ -94,15 +94,29 @@ func (t *Translator) Translate(c Cluster) (result Translation) {
 		}
 		t.compiled[object] = p
 		all, errs = append(all, p), append(errs, p.errs...)
-		matches[object.Namespace] += p.matches(&t.snapshot)
+		targets[p.namespace] += len(t.snapshot.podsOf(p.namespace))
+		pairs[p.namespace] += p.pairs(&t.snapshot)
 	}
-	result.Refused = policylimit.Refuse(matches, policylimit.Matches)
+	closed := policylimit.Refuse(targets, policylimit.Matches) // before anybody looks at what is too much
+	for _, name := range closed {
+		for _, target := range t.snapshot.podsOf(name) {
+			result.Rules[target.name] = Rules{isolate(nil, target), isolate(nil, target)}
+		}
+		delete(pairs, name)
+	}
+	all = slices.DeleteFunc(all, func(p *policy) bool { return slices.Contains(closed, p.namespace) })
+	result.Refused = slices.Concat(closed, policylimit.Refuse(pairs, policylimit.Matches))
+	for _, p := range all {
+		if !slices.Contains(result.Refused, p.namespace) {
+			matches[p.namespace] += p.matches(&t.snapshot)
+		}
+	}
+	result.Refused = append(result.Refused, policylimit.Refuse(matches, policylimit.Matches)...)
 	memory, peers := map[string]int{}, map[string]int{}
 	for _, p := range all {
 		if p.find(&t.snapshot, slices.Contains(result.Refused, p.namespace)); !p.refused {
-			size := p.size()
-			memory[p.namespace] += size.Memory
-			peers[p.namespace] += size.Peers
+			memory[p.namespace] += p.size.Memory
+			peers[p.namespace] += p.size.Peers
 		}
 	}
 	large := policylimit.Refuse(memory, policylimit.StreamMemory)

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -22,11 +23,16 @@ type policy struct {
 	isolatesIngress, isolatesEgress bool
 	ingress, egress                 []*rule
 	errs                            []error
+	wide                            int // selectors that may select every namespace
 
 	within  *namespace // whose pods are selected
 	pods    []*pod
+	counted int // the generation of the snapshot from which matched follows
+	matched int
+	found   int    // the one from which peers, allow and size follow
 	allow   []Rule // of egress
 	fresh   bool   // allow follows from the rules' peers
+	size    policylimit.Size
 	refused bool
 }
 
@@ -48,6 +54,7 @@ type rule struct {
 type selector struct {
 	pods       labels.Selector
 	namespaces labels.Selector // nil: the policy's own
+	name       string          // of the only namespace that it may select, "": any
 
 	labels  *map[string]labels.Set // of the namespaces when matched was found
 	matched []string
@@ -118,6 +125,9 @@ func (p *policy) rule(peers []networkingv1.NetworkPolicyPeer, ports []networking
 		s := &selector{pods: p.selector(peer.PodSelector)}
 		if peer.NamespaceSelector != nil {
 			s.namespaces = p.selector(peer.NamespaceSelector)
+			if s.name, _ = s.namespaces.RequiresExactMatch(corev1.LabelMetadataName); s.name == "" {
+				p.wide++
+			}
 		}
 		r.selectors = append(r.selectors, s)
 	}
@@ -127,13 +137,16 @@ func (p *policy) rule(peers []networkingv1.NetworkPolicyPeer, ports []networking
 
 func (p *policy) rules() []*rule { return slices.Concat(p.ingress, p.egress) }
 
-// matches returns how many pairs of a selector or a port's name and a pod there are to look at.
-func (p *policy) matches(s *snapshot) (n int) {
-	targets := 0
-	if own := s.byName[p.namespace]; own != nil {
-		targets = len(own.pods)
+// pairs returns how many pairs of a selector and a namespace matches looks at.
+func (p *policy) pairs(s *snapshot) int { return p.wide * len(s.namespaces) }
+
+// matches returns how many pairs of a selector or a port's name and a pod there are to look at, with pairs.
+func (p *policy) matches(s *snapshot) int {
+	if p.counted == s.generation {
+		return p.matched
 	}
-	n = targets
+	targets := len(s.podsOf(p.namespace))
+	n := p.pairs(s) + targets
 	for i, r := range p.rules() {
 		if r.named && i < len(p.ingress) {
 			n += targets * len(r.ports)
@@ -146,6 +159,7 @@ func (p *policy) matches(s *snapshot) (n int) {
 			}
 		}
 	}
+	p.counted, p.matched = s.generation, n
 	return n
 }
 
@@ -159,8 +173,12 @@ func (s *selector) in(now *snapshot, own string) (all []*namespace) {
 	}
 	if s.labels != now.labels {
 		s.labels, s.matched = now.labels, nil
-		for _, n := range now.namespaces {
-			if n.exists && s.namespaces.Matches(n.labels) {
+		candidates := now.namespaces
+		if s.name != "" {
+			candidates = []*namespace{now.byName[s.name]}
+		}
+		for _, n := range candidates {
+			if n != nil && n.exists && s.namespaces.Matches(n.labels) {
 				s.matched = append(s.matched, n.name)
 			}
 		}
@@ -179,9 +197,10 @@ func (p *policy) find(s *snapshot, refused bool) {
 			p.pods = slices.DeleteFunc(slices.Clone(own.pods), func(t *pod) bool { return !p.targets.Matches(t.labels) })
 		}
 	}
-	if p.refused = refused; refused {
+	if p.refused = refused; refused || p.found == s.generation {
 		return
 	}
+	p.found = s.generation
 	for _, r := range p.rules() {
 		if r.find(s, p.namespace) {
 			p.fresh = false
@@ -193,6 +212,7 @@ func (p *policy) find(s *snapshot, refused bool) {
 			p.allow = append(p.allow, r.egress()...)
 		}
 	}
+	p.size = p.sizeNow()
 }
 
 // find finds the peers of the rule, and reports whether they have changed.
@@ -232,8 +252,8 @@ func (r *rule) find(s *snapshot, own string) bool {
 	return true
 }
 
-// size returns the size of the rules of the pods.
-func (p *policy) size() (s policylimit.Size) {
+// sizeNow returns the size of the rules of the pods.
+func (p *policy) sizeNow() (s policylimit.Size) {
 	for _, r := range p.ingress {
 		if !r.named {
 			s.Add(len(p.pods), len(r.peers), len(r.services))

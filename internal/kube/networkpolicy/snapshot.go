@@ -32,6 +32,7 @@ type namespace struct {
 
 // snapshot is a cluster. What has not changed is the same pointer in the next one.
 type snapshot struct {
+	generation int          // increases when a namespace has changed; never 0 after next
 	namespaces []*namespace // ordered by name
 	byName     map[string]*namespace
 	labels     *map[string]labels.Set // of the namespaces
@@ -82,7 +83,18 @@ func (s snapshot) next(c Cluster) snapshot {
 		}
 		next.byName[name], next.namespaces = n, append(next.namespaces, n)
 	}
+	if next.generation = s.generation; next.generation == 0 || !slices.Equal(s.namespaces, next.namespaces) {
+		next.generation++
+	}
 	return next
+}
+
+// podsOf returns the pods of a namespace.
+func (s *snapshot) podsOf(namespace string) []*pod {
+	if n := s.byName[namespace]; n != nil {
+		return n.pods
+	}
+	return nil
 }
 
 func newPod(object *corev1.Pod, addresses, node []iprange.Range) *pod {
