@@ -107,7 +107,13 @@ func (l *lab) ingressOf(tap string) string {
 func (l *lab) wantIngress(what, tap string, drops bool, peers int) {
 	l.t.Helper()
 	rules := l.ingressOf(tap)
-	if got := strings.Count(rules, "@peers"); strings.Contains(rules, "drop") != drops || got != peers {
+	got := 0
+	for rule := range strings.Lines(rules) {
+		if strings.Contains(rule, "saddr") {
+			got++
+		}
+	}
+	if strings.Contains(rules, "drop") != drops || got != peers {
 		l.t.Errorf("%s: %s has these rules, want drop %t and %d of peers:\n%s", what, tap, drops, peers, rules)
 	}
 }

@@ -19,14 +19,26 @@ type ranges struct {
 	count int
 }
 
-// peerSet returns the peers of a family, and the name of their set, which says what it has,
-// so that ports with the same peers share it. "": no set is needed. Peers whose name is known are not summed.
-func peerSet(known map[ranges]string, f family, all []iprange.Range) (name string, peers []iprange.Range) {
-	first6 := sort.Search(len(all), func(i int) bool { return all[i].First.Is6() }) // those of IPv4 come first
-	if peers = all[:first6]; f.version == 6 {
-		peers = all[first6:]
+// few is how many rules of the packet filter match ranges one by one. The kernel looks through all sets for each that a rule names.
+const few = 4
+
+// Parts returns how many rules of the packet filter a Rule is whose peers are n ranges of a family, and whether they need a set of these.
+func (r Rule) Parts(n int) (rules int, set bool) {
+	services := max(1, len(r.Services))
+	if set = n > 1 && n*services > few; set {
+		n = 1
 	}
-	if len(peers) == 0 || peers[0].All() {
+	return n * services, set
+}
+
+// peerSet returns the peers of a rule of a family, and the name of their set, which says what it has,
+// so that ports with the same peers share it. "": no set is needed. Peers whose name is known are not summed.
+func peerSet(known map[ranges]string, f family, r Rule) (name string, peers []iprange.Range) {
+	first6 := sort.Search(len(r.Peers), func(i int) bool { return r.Peers[i].First.Is6() }) // those of IPv4 come first
+	if peers = r.Peers[:first6]; f.version == 6 {
+		peers = r.Peers[first6:]
+	}
+	if _, set := r.Parts(len(peers)); !set {
 		return "", peers
 	}
 	if name = known[ranges{&peers[0], len(peers)}]; name == "" {
@@ -45,7 +57,7 @@ func (p Port) peerSets(known map[ranges]string) map[string][]iprange.Range {
 		}
 		for _, r := range d.Allow {
 			for _, f := range families {
-				if name, peers := peerSet(known, f, r.Peers); name != "" {
+				if name, peers := peerSet(known, f, r); name != "" {
 					wanted[name] = peers
 				}
 			}
@@ -110,10 +122,13 @@ type piece struct {
 // Prepare makes the sets of peers that ports need, if they are many or large, before Set, in small transactions
 // between which it calls between, and other changes pass. Until release, which deletes those that no port uses, they stay.
 func (t *Table) Prepare(between func(), ports ...Port) (release func() error, err error) {
-	sets, names, count := map[string][]iprange.Range{}, map[ranges]string{}, 0
+	sets, names, count, known := map[string][]iprange.Range{}, map[ranges]string{}, 0, t.known()
 	for _, p := range ports {
-		for name, peers := range p.peerSets(nil) {
-			sets[name], names[ranges{&peers[0], len(peers)}] = peers, name
+		for name, peers := range p.peerSets(known) {
+			sets[name] = peers
+			if r := (ranges{&peers[0], len(peers)}); known[r] == "" {
+				names[r] = name
+			}
 		}
 	}
 	t.dropKnown(sets, names)
@@ -162,6 +177,13 @@ func (t *Table) Prepare(between func(), ports ...Port) (release func() error, er
 	return release, nil
 }
 
+// known returns the names of sets that callers of Prepare have.
+func (t *Table) known() map[ranges]string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return maps.Clone(t.names)
+}
+
 // dropKnown drops the sets that the kernel has as a whole, and keeps the names of all.
 func (t *Table) dropKnown(sets map[string][]iprange.Range, names map[ranges]string) {
 	t.mu.Lock()
@@ -177,7 +199,7 @@ func (t *Table) dropKnown(sets map[string][]iprange.Range, names map[ranges]stri
 	}
 }
 
-// add adds pieces of sets, as far as they are begun by this caller and nobody else has added or removed them meanwhile.
+// add adds pieces of sets, as far as nobody else has completed or removed them since this caller's first piece.
 func (t *Table) add(begun map[string]*nftables.Set, pieces []piece) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -186,10 +208,13 @@ func (t *Table) add(begun map[string]*nftables.Set, pieces []piece) error {
 		for _, p := range pieces {
 			if p.first && t.peers[p.name] == nil {
 				errs = append(errs, t.addSet(c, p.name, p.peers))
-				begun[p.name], t.partial[p.name] = t.peers[p.name], true
+				t.partial[p.name] = true
+			}
+			if p.first { // or somebody else has begun it, and this caller does not wait for the end
+				begun[p.name] = t.peers[p.name]
 			}
 			if t.peers[p.name] == nil || t.peers[p.name] != begun[p.name] || !t.partial[p.name] {
-				continue // the set is there, a port has needed all of it, or the table was rebuilt
+				continue // the set is there, or the table was rebuilt
 			}
 			errs = append(errs, nft.Change(c.SetAddElements, t.peers[p.name], intervals(p.part)))
 			if p.last {

@@ -12,6 +12,7 @@ import (
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 
+	"unnest.io/unnest/internal/hostapi/iprange"
 	"unnest.io/unnest/internal/netdev/nft"
 )
 
@@ -193,22 +194,39 @@ func (p Port) neighbours(d direction) (rules [][]expr.Any) {
 // allow returns the rules that do something with a packet that a Rule matches.
 func (t *Table) allow(r Rule, d direction, do []expr.Any) (rules [][]expr.Any) {
 	for _, f := range families {
-		name, peers := peerSet(t.names, f, r.Peers)
-		if len(peers) == 0 {
+		name, peers := peerSet(t.names, f, r)
+		if name != "" {
+			rules = append(rules, r.to(nft.Rule(f.is, nft.In(t.peers[name], d.remote(f))), do)...)
 			continue
 		}
-		from := f.is
-		if name != "" {
-			from = nft.Rule(f.is, nft.In(t.peers[name], d.remote(f)))
-		}
-		if len(r.Services) == 0 {
-			rules = append(rules, nft.Rule(from, do))
-		}
-		for _, s := range r.Services {
-			rules = append(rules, nft.Rule(from, s.match(), do))
+		for _, p := range peers {
+			rules = append(rules, r.to(nft.Rule(f.is, among(d.remote(f), p)), do)...)
 		}
 	}
 	return rules
+}
+
+// to returns the rules for packets from the peers of a Rule.
+func (r Rule) to(from, do []expr.Any) (rules [][]expr.Any) {
+	if len(r.Services) == 0 {
+		return [][]expr.Any{nft.Rule(from, do)}
+	}
+	for _, s := range r.Services {
+		rules = append(rules, nft.Rule(from, s.match(), do))
+	}
+	return rules
+}
+
+// among holds when an address is in a range.
+func among(address nft.Field, r iprange.Range) []expr.Any {
+	switch first, last := r.First.AsSlice(), r.Last.AsSlice(); {
+	case r.All():
+		return nil
+	case r.First == r.Last:
+		return nft.Is(address, first...)
+	default:
+		return nft.Between(address, first, last)
+	}
 }
 
 func (s Service) match() []expr.Any {

@@ -3,11 +3,15 @@ package isolation
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/nftables"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 
 	"unnest.io/unnest/internal/hostapi/iprange"
 	"unnest.io/unnest/internal/hostapi/policylimit"
@@ -71,6 +75,63 @@ func TestAttackFullShare(t *testing.T) {
 	})
 }
 
+// A change of a port takes a part more time, next to as many sets of peers as all tenants may have together than next to ten.
+// The two are timed in turns, in the processor time of a thread, in which the kernel works.
+func TestAttackManySets(t *testing.T) {
+	inNetwork(t, func(n *network) {
+		most := policylimit.TransactionShare / (policylimit.SetMessage + policylimit.RuleMessage + (few+1)*policylimit.RangeMessage)
+		var tables []*Table
+		for _, sets := range []int{10, most} {
+			other := n.newNS()
+			defer other.Close()
+			n.open()
+			tables = append(tables, n.table)
+			var ports []Port
+			for i := range sets {
+				if i%1000 == 0 {
+					ports = append(ports, Port{Interface: fmt.Sprint("p", i), Link: link, Ingress: &Direction{}})
+				}
+				rule := Rule{}
+				for j := range few + 1 {
+					a := netip.AddrFrom4([4]byte{9, byte(i >> 8), byte(i), byte(2 * j)})
+					rule.Peers = append(rule.Peers, iprange.Range{First: a, Last: a})
+				}
+				d := ports[len(ports)-1].Ingress
+				d.Allow = append(d.Allow, rule)
+			}
+			for _, p := range ports {
+				n.check(n.table.Set(p))
+			}
+			if got := len(n.table.peers); got != sets {
+				t.Fatalf("%d sets, want %d", got, sets)
+			}
+		}
+		n.check(netns.Set(n.host))
+		var took [2]time.Duration
+		port := Port{Interface: "q1", Link: link, Ingress: allow(Rule{pod(2), tcp(80, 80)}), Egress: allow(Rule{Peers: everyone})}
+		for range 40 {
+			for i, table := range tables {
+				begin := threadTime(t)
+				n.check(table.Set(port))
+				n.check(table.Remove(port))
+				took[i] += threadTime(t) - begin
+			}
+		}
+		t.Logf("%v next to 10 sets, %v next to %d", took[0], took[1], most)
+		if took[1] > 5*took[0] {
+			t.Errorf("changes took %v next to 10 sets, and %v next to %d", took[0], took[1], most)
+		}
+	})
+}
+
+func threadTime(t *testing.T) time.Duration {
+	var used unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_THREAD, &used); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
 // A set of peers that another client has prepared in part is complete for the first port that uses it.
 func TestAttackPreparedInPart(t *testing.T) {
 	inNetwork(t, func(n *network) {
@@ -83,7 +144,7 @@ func TestAttackPreparedInPart(t *testing.T) {
 		}
 		all = iprange.Union(all)
 		port := Port{Interface: "p1", Link: link, Ingress: allow(Rule{all, nil})}
-		name, peers := peerSet(nil, families[0], all)
+		name, peers := peerSet(nil, families[0], Rule{Peers: all})
 		for what, prepare := range map[string]func(){
 			"in part": func() {
 				n.table.mu.Lock()

@@ -65,10 +65,13 @@ func TestSizeOfRules(t *testing.T) {
 		"everyone":             {Rule{everyone, nil}, 2},
 		"everyone, services":   {Rule{everyone, services}, 2},
 		"one family, services": {Rule{many6[:1], services}, 1},
+		"few":                  {Rule{many6[:few], nil}, 1},
+		"few, services":        {Rule{many6[:few/2], services[:2]}, 1},
 		"ranges":               {Rule{many6, services[:1]}, 1},
 		"both":                 {Rule{append(pod(1)[:1:1], many6...), services}, 2},
 	} {
-		bound := policylimit.RuleMessage*tt.families*max(1, len(tt.rule.Services)) + policylimit.RangeMessage*len(tt.rule.Peers)
+		rules, _ := tt.rule.Parts(len(tt.rule.Peers) / tt.families)
+		bound := policylimit.RuleMessage*tt.families*rules + policylimit.RangeMessage*len(tt.rule.Peers)
 		if got := transaction(t, port(tt.rule)) - none; got > bound || got < bound/3 {
 			t.Errorf("%s: %d bytes, want less than %d and not much less", name, got, bound)
 		}
