@@ -3659,7 +3659,8 @@ type Ownership struct {
 	// The pods of the tenant that have NICs on this host: all in the first message, those that
 	// have changed later. A pod without addresses has no NIC any more.
 	Pods          []*AttachedPod `protobuf:"bytes,1,rep,name=pods,proto3" json:"pods,omitempty"`
-	Ranges        *AddressRanges `protobuf:"bytes,2,opt,name=ranges,proto3" json:"ranges,omitempty"` // unset: as before
+	Ranges        *AddressRanges `protobuf:"bytes,2,opt,name=ranges,proto3" json:"ranges,omitempty"`  // unset: as before
+	Memory        uint64         `protobuf:"varint,3,opt,name=memory,proto3" json:"memory,omitempty"` // what the rules of all pods may take, in bytes as package policylimit counts them. 0: as before
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3706,6 +3707,13 @@ func (x *Ownership) GetRanges() *AddressRanges {
 		return x.Ranges
 	}
 	return nil
+}
+
+func (x *Ownership) GetMemory() uint64 {
+	if x != nil {
+		return x.Memory
+	}
+	return 0
 }
 
 type AttachedPod struct {
@@ -4070,10 +4078,11 @@ const file_hostd_proto_rawDesc = "" +
 	"\x05ended\x18\x03 \x03(\tR\x05ended\x12\x18\n" +
 	"\arefused\x18\x04 \x03(\tR\arefused\x128\n" +
 	"\townership\x18\n" +
-	" \x01(\v2\x1a.unnest.hostd.v1.OwnershipR\townership\"u\n" +
+	" \x01(\v2\x1a.unnest.hostd.v1.OwnershipR\townership\"\x8d\x01\n" +
 	"\tOwnership\x120\n" +
 	"\x04pods\x18\x01 \x03(\v2\x1c.unnest.hostd.v1.AttachedPodR\x04pods\x126\n" +
-	"\x06ranges\x18\x02 \x01(\v2\x1e.unnest.hostd.v1.AddressRangesR\x06ranges\"Q\n" +
+	"\x06ranges\x18\x02 \x01(\v2\x1e.unnest.hostd.v1.AddressRangesR\x06ranges\x12\x16\n" +
+	"\x06memory\x18\x03 \x01(\x04R\x06memory\"Q\n" +
 	"\vAttachedPod\x12\x10\n" +
 	"\x03uid\x18\x01 \x01(\tR\x03uid\x12\x1c\n" +
 	"\taddresses\x18\x02 \x03(\tR\taddresses\x12\x12\n" +

@@ -3,10 +3,11 @@
 //
 //   - The unit of the daemon has 1 GiB of memory (MemoryMax). StreamMemory bounds what the daemon keeps of
 //     what the client of one tenant has said; pods share peers. While the daemon replaces that, it
-//     holds twice as much. So eight tenants take at most a quarter of the unit.
+//     holds twice as much. So all tenants take at most a quarter of the unit. The daemon tells a client its limit.
 //   - StreamPeers bounds what pods do not share: the client sends the peers of each pod, the daemon reads
-//     them, and writes those of the pods here to disk, as JSON. 2 Mi take seconds, and 80 MB. They are
-//     enough for a namespace of 1,400 pods that all allow each other.
+//     and checks them. 2 Mi take seconds. They are enough for a namespace of 1,400 pods that all allow each other.
+//   - The daemon writes what it keeps of the pods here to disk, as JSON, the record of one tenant at a time, with peers that pods share
+//     once, and holds the text of one pod at a time.
 //   - The kernel takes a transaction as one message of netlink, of up to nft.SendBuffer (64 MiB). A daemon
 //     that starts, or restores the filter, puts the ports of all tenants into one. RuleMessage and
 //     RangeMessage are upper bounds of what a rule and a range take of it. TransactionShare, a quarter
@@ -40,8 +41,8 @@ import (
 )
 
 const (
-	// StreamMemory is for what the policy client of one tenant has said, in bytes.
-	StreamMemory = 16 << 20
+	// MaxStreamMemory is StreamMemory of up to eight tenants.
+	MaxStreamMemory = 16 << 20
 	// StreamPeers is the number of ranges and services in it, each as often as a pod has it.
 	StreamPeers = 2 << 20
 	// TransactionShare is for the rules of policies of all tenants in one transaction, in bytes.
@@ -54,6 +55,9 @@ const (
 	// Pods is the number of pods that a policy client may name: PodMemory of each takes 8 MiB.
 	Pods = 16384
 )
+
+// StreamMemory is for what the policy client of one of some tenants has said, in bytes.
+func StreamMemory(tenants int) int { return MaxStreamMemory * 8 / max(8, tenants) }
 
 // What parts of rules take of StreamMemory, in bytes.
 const (

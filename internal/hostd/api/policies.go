@@ -55,7 +55,7 @@ func (h *Handler) serveApply(stream applyStream, s *networkpolicy.Session) error
 			}
 		}
 	}()
-	staged := networkpolicy.NewStaging()
+	staged := networkpolicy.NewStaging(h.Host.Ports.Policies.StreamMemory())
 	for {
 		select {
 		case r := <-requests:

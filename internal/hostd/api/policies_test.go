@@ -83,7 +83,7 @@ func TestPodEndsWhileCommitRests(t *testing.T) {
 		check(err)
 		names, addresses := []string{"web/a", "web/b"}, []string{"10.0.0.1", "10.0.0.2"}
 		connect := func(tap string, i int) {
-			check(p.Connect(tap, attachment.Record{Bridge: "br1", PodUID: attachment.NoPod, Addresses: []netip.Prefix{netip.MustParsePrefix(addresses[i] + "/16")}}))
+			check(p.Connect(nil, tap, attachment.Record{Bridge: "br1", PodUID: attachment.NoPod, Addresses: []netip.Prefix{netip.MustParsePrefix(addresses[i] + "/16")}}))
 		}
 		connect("u1", 0)
 		connect("u2", 1)
@@ -108,7 +108,7 @@ func TestPodEndsWhileCommitRests(t *testing.T) {
 		synctest.Wait()
 		begin := time.Now()
 		for i, tap := range []string{"u1", "u2"} {
-			check(p.Disconnect(tap))
+			check(p.Disconnect(nil, tap))
 			if r := <-stream.answers; !slices.Equal(r.GetEnded(), names[i:i+1]) || time.Since(begin) > 0 {
 				t.Errorf("after %v the answer is %v, want at once that %s has ended", time.Since(begin), r, names[i])
 			}

@@ -14,41 +14,42 @@ type Committed struct {
 	Refused []string // namespaces with more policies than the tenant's share has room for
 }
 
-// planned returns what a tenant's ports may do with other policies.
-func (p *Policies) planned(present *tenant, session *Session, pods map[string]podRules) (Filter, []isolation.Port, error) {
+// planned returns which ports of a tenant change with what its client has said now.
+func (p *Policies) planned(t *tenant, session *Session, now said) (Filter, []isolation.Port, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.tenants[session.Tenant] != present || present.session != session {
-		return nil, nil, session.Err
+	if p.tenants[session.Tenant] != t || t.session != session {
+		return nil, nil, ErrSuperseded
 	}
-	t := *present // changed here only
-	t.set(pods)
-	t.unread, t.spoken = "", true
-	return p.table, p.wanted(&t), nil
+	next := *t
+	next.said, next.unread, next.spoken = now, "", true
+	v, inForce := p.view(next), p.inForce[t.name]
+	var changed []isolation.Port
+	p.unlocked(func() { changed, _ = difference(inForce, v.wanted()) })
+	return p.table, changed, nil
 }
 
 // Commit puts what a client has said of all pods of its tenant into force, and keeps that of
-// the pods here for the next daemon. After an error, what was in force before is.
+// the pods here for the next daemon. After an error, what was in force before is. Others have turns between its steps: meanwhile a pod has
+// the policy of before, or the new one.
 func (p *Policies) Commit(session *Session, s *Staging) (c Committed, err error) {
-	pods := maps.Clone(s.pods)
+	now := newSaid(maps.Clone(s.pods))
 	t := p.tenant(session.Tenant)
 	if t == nil {
 		return c, session.Err
 	}
 	t.keeping.Lock() // before a turn: whoever has one does not wait for the disk
 	defer t.keeping.Unlock()
-	table, wanted, err := p.planned(t, session, maps.Clone(pods))
+	table, changed, err := p.planned(t, session, now)
 	if err != nil {
 		return c, err
 	}
 	turn := p.Turns.Commit(t.name)
 	defer func() { p.Rest(t.name, turn.Done()) }()
-	release, err := table.Prepare(turn.Yield, wanted...) // without the lock: other tenants do not wait
+	release, err := table.Prepare(turn.Yield, changed...) // without the lock: other tenants do not wait
 	defer func() {
 		turn.Yield()
-		if err := release(); err != nil {
-			p.log.Error("delete sets of the packet filter that no port uses", "error", err)
-		}
+		p.release(release)
 	}()
 	if err != nil {
 		return c, err
@@ -59,47 +60,57 @@ func (p *Policies) Commit(session *Session, s *Staging) (c Committed, err error)
 		defer t.changing.Unlock()
 		p.mu.Lock()
 		defer p.mu.Unlock()
+		if p.tenants[t.name] != t {
+			return ErrSuperseded
+		}
 		return f()
 	}
-	var kept map[string]podRules
+	put := func(f func() error) error {
+		err := change(f)
+		for more := true; more && err == nil; {
+			err = change(func() (err error) {
+				more, err = p.step(t)
+				return err
+			})
+		}
+		return err
+	}
 	var undo func() error
-	err = change(func() error {
-		if p.tenants[t.name] != t || t.session != session {
-			return session.Err
+	err = put(func() error {
+		if t.session != session {
+			return ErrSuperseded
 		}
-		old, unread, spoken := t.pods, t.unread, t.spoken
+		old, unread, spoken := t.said, t.unread, t.spoken
 		undo = func() error {
-			session.forgetEnded(old)
-			if t.session != session { // it does not know all that have ended
-				maps.DeleteFunc(old, func(_ string, pod podRules) bool { return pod.UID == "" })
-				unread = "a commit failed whose stream is over: it is not known which pods have ended meanwhile"
-			}
-			t.set(old)
-			t.unread, t.spoken = unread, spoken
-			return p.apply(t)
+			t.said, t.unread, t.spoken = old.without(session), unread, spoken
+			return nil
 		}
-		session.forgetEnded(pods) // the client is told after the commit
-		t.set(pods)
-		t.unread, t.spoken = "", true
-		if err := p.apply(t); err != nil { // what the kernel refuses must not be in the file
-			return errors.Join(err, undo())
-		}
-		kept = p.here(t)
-		c = Committed{len(kept), t.refused}
+		t.said, t.unread, t.spoken = now.without(session), "", true // the client is told of what has ended after the commit
 		return nil
 	})
-	if err != nil {
+	if err != nil { // what the kernel refuses must not be in the file
+		if undo != nil {
+			err = errors.Join(err, put(undo))
+		}
 		return Committed{}, err
 	}
 	turn.Done() // the disk needs none
+	kept, c := p.committed(t)
 	unkept, err := p.keep(t.name, kept)
 	if err != nil {
-		return Committed{}, errors.Join(err, change(undo))
+		return Committed{}, errors.Join(err, put(undo))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t.unkept, s.changed = unkept, map[string]bool{}
 	return c, nil
+}
+
+func (p *Policies) committed(t *tenant) (kept map[string]podRules, c Committed) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	kept = p.here(t)
+	return kept, Committed{len(kept), t.refused}
 }
 
 // Commits of a client run at once until they have used commitBurst of turns. Later ones wait first, at most maxRest each, so that

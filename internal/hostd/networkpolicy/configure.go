@@ -29,7 +29,7 @@ func (p *Policies) Configure(tenants []quota.Tenant) (opened bool, err error) {
 		made := p.tenant(t.Name)
 		if made == nil {
 			made = &tenant{name: t.Name, keeping: &sync.Mutex{}, changing: &sync.Mutex{}}
-			made.set(p.load(made))
+			made.said = newSaid(p.load(made))
 		}
 		next[t.Name] = made
 	}
@@ -200,7 +200,7 @@ func (p *Policies) fill() (err error) {
 	for name, t := range p.tenants {
 		if err := p.table.Set(p.inForce[name]...); err != nil {
 			p.quarantine(t, err)
-			t.set(map[string]podRules{})
+			t.said = newSaid(map[string]podRules{})
 			p.inForce[name] = p.wanted(t)
 			if err := p.table.Set(p.inForce[name]...); err != nil {
 				return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -13,6 +14,7 @@ import (
 	"testing"
 
 	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/policylimit"
 	"unnest.io/unnest/internal/hostd/attachment"
 	"unnest.io/unnest/internal/hostd/quota"
 	"unnest.io/unnest/internal/netdev/isolation"
@@ -138,12 +140,12 @@ func (h *crashHost) start(mode string) {
 	h.policies = p
 	real, noSpace := p.disk, errors.New("no space left on device")
 	p.disk = disk{
-		func(path string, v any) error {
+		func(path string, content func(io.Writer) error) error {
 			return h.step("write", func() error {
 				if h.full {
 					return noSpace
 				}
-				return real.write(path, v)
+				return real.write(path, content)
 			})
 		},
 		func(path string, size int64) error {
@@ -187,7 +189,7 @@ func (h *crashHost) connect(name, uid string) {
 	h.Helper()
 	h.links[name] = link.Link{Name: name, Index: 1 + len(h.links), Alias: attachment.WarmAlias}
 	r := attachment.Record{Bridge: "br1", PodUID: uid, Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.9/16")}, Network: "pods"}
-	if err := h.policies.Connect(name, r); err != nil {
+	if err := h.policies.Connect(nil, name, r); err != nil {
 		h.Fatal(err)
 	}
 	if h.spoken { // until the alias says whose it is, it may be what its pod's policy says
@@ -201,7 +203,7 @@ func (h *crashHost) disconnect(name string) {
 	h.Helper()
 	h.change(name, func(l *link.Link) { l.Master = 0 })
 	h.change(name, func(l *link.Link) { l.Alias = attachment.WarmAlias })
-	if err := h.policies.Disconnect(name); err != nil {
+	if err := h.policies.Disconnect(nil, name); err != nil {
 		h.Fatal(err)
 	}
 }
@@ -214,7 +216,7 @@ func (h *crashHost) commit(peers map[string]int) {
 		h.Fatal(err)
 	}
 	defer h.policies.End(session)
-	staged, next := NewStaging(), map[string][]isolation.Direction{}
+	staged, next := NewStaging(policylimit.MaxStreamMemory), map[string][]isolation.Direction{}
 	for uid, n := range peers {
 		p := &hostdpb.PodPolicy{Pod: "web/" + uid, Uid: uid, Ingress: &hostdpb.PolicyDirection{Allow: []*hostdpb.PolicyRule{{}}}, Egress: &hostdpb.PolicyDirection{}}
 		for i := range n {

@@ -38,7 +38,7 @@ func TestAttackDetachedPodKeepsPolicy(t *testing.T) {
 		for range 50 { // orders of the maps
 			p := New(t.TempDir(), nil)
 			made := &tenant{name: "default", settings: settings{required: tt.required}, spoken: true}
-			made.set(tt.pods)
+			made.said = newSaid(tt.pods)
 			p.tenants["default"] = made
 			p.ports["u1n1-1"] = podPort{tenant: "default", podUID: tt.uid, addresses: open.Addresses}
 			got := p.wanted(made)
@@ -94,7 +94,7 @@ func TestOwnership(t *testing.T) {
 func TestAttackUnknownPodAfterRestart(t *testing.T) {
 	b := newBench(t)
 	connect := func(uid string) (closed bool) {
-		if err := b.policies.Connect("p9", attachment.Record{Bridge: "br1", PodUID: uid}); err != nil {
+		if err := b.policies.Connect(nil, "p9", attachment.Record{Bridge: "br1", PodUID: uid}); err != nil {
 			t.Fatal(err)
 		}
 		return b.kernel.ports["p9"].Egress != nil
@@ -136,7 +136,7 @@ func TestAttackPodOfAnotherNode(t *testing.T) {
 	} {
 		p := New(t.TempDir(), nil)
 		made := &tenant{name: "default", settings: settings{required: true}, spoken: true}
-		made.set(tt.pods)
+		made.said = newSaid(tt.pods)
 		p.tenants["default"] = made
 		p.ports["u1n1-1"] = podPort{tenant: "default", podUID: tt.uid, node: tt.node, addresses: allow.Addresses}
 		got := p.wanted(made)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/policylimit"
 	"unnest.io/unnest/internal/hostd/attachment"
 )
 
@@ -44,7 +45,7 @@ func (p *Policies) TakeOwnership(s *Session) *hostdpb.Ownership {
 	}
 	told := &hostdpb.Ownership{}
 	if s.ranges && p.tenants[s.Tenant] != nil {
-		told.Ranges = p.rangesOf(s.Tenant)
+		told.Ranges, told.Memory = p.rangesOf(s.Tenant), uint64(policylimit.StreamMemory(len(p.tenants)))
 	}
 	addresses, nodes := map[string][]string{}, map[string]string{}
 	for _, iface := range slices.Sorted(maps.Keys(p.ports)) {
@@ -60,6 +61,13 @@ func (p *Policies) TakeOwnership(s *Session) *hostdpb.Ownership {
 	}
 	s.owners, s.ranges = map[string]bool{}, false
 	return told
+}
+
+// StreamMemory returns how much memory a stream may take that begins now.
+func (p *Policies) StreamMemory() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return policylimit.StreamMemory(len(p.tenants))
 }
 
 // rangesOf returns where the status of a pod or a node may name addresses: where the operator

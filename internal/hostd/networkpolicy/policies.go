@@ -6,6 +6,7 @@ package networkpolicy
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -32,6 +33,7 @@ type Policies struct {
 	Open func([]isolation.Port) (Filter, error)
 	disk disk
 
+	writing sync.Mutex // held by who writes a record
 	mu      sync.Mutex
 	table   Filter                           // nil: no tenant has policies
 	tenants map[string]*tenant               // those that have, by name
@@ -52,7 +54,7 @@ type Policies struct {
 
 // disk changes the files.
 type disk struct {
-	write    func(path string, v any) error
+	write    func(path string, content func(io.Writer) error) error
 	truncate func(path string, size int64) error
 	rename   func(from, to string) error
 	remove   func(path string) error
@@ -78,7 +80,7 @@ func openFilter(ports []isolation.Port) (Filter, error) {
 // Configure.
 func New(stateDir string, log *slog.Logger) *Policies {
 	return &Policies{
-		stateDir: stateDir, log: log, Open: openFilter, disk: disk{statefile.Write, os.Truncate, os.Rename, os.Remove},
+		stateDir: stateDir, log: log, Open: openFilter, disk: disk{statefile.Stream, os.Truncate, os.Rename, os.Remove},
 		tenants: map[string]*tenant{}, ports: map[string]podPort{}, spoken: map[string]map[netip.Addr]string{}, inForce: map[string][]isolation.Port{},
 	}
 }
@@ -131,8 +133,8 @@ func (p *Policies) BoundElsewhere(tenant, uid, node string) string {
 	return ""
 }
 
-// Connect filters a port before it is on its bridge.
-func (p *Policies) Connect(iface string, r attachment.Record) error {
+// Connect filters a port before it is on its bridge. It yields the turn between its transactions.
+func (p *Policies) Connect(turn *turns.Turn, iface string, r attachment.Record) error {
 	if p == nil {
 		return nil
 	}
@@ -145,12 +147,12 @@ func (p *Policies) Connect(iface string, r attachment.Record) error {
 	if !p.assign(iface, r, p.nodeNames()) {
 		return nil
 	}
-	return p.update(p.ports[iface].tenant)
+	return p.update(turn, p.ports[iface].tenant)
 }
 
 // Disconnect ends the filter of a port whose pod has ended, and tells the client so. It forgets
-// the policy of a pod without UID, which the next pod with its address would have.
-func (p *Policies) Disconnect(iface string) error {
+// the policy of a pod without UID, which the next pod with its address would have. It yields the turn between its transactions.
+func (p *Policies) Disconnect(turn *turns.Turn, iface string) error {
 	if p == nil {
 		return nil
 	}
@@ -170,8 +172,8 @@ func (p *Policies) Disconnect(iface string) error {
 	} else {
 		name = ""
 	}
-	t.tell(func(s *Session) { s.ended = append(s.ended, endedPort{port, name}) })
-	return p.update(port.tenant)
+	t.session.tellEnded(endedPort{port, name})
+	return p.update(turn, port.tenant)
 }
 
 // Speak filters what a guest sends by its own NIC from the service addresses of its pods, and
@@ -194,7 +196,7 @@ func (p *Policies) Speak(tap string, pods map[netip.Addr]string) error {
 	p.spoken[tap] = pods
 	var errs []error
 	for name := range tenants {
-		errs = append(errs, p.update(name))
+		errs = append(errs, p.update(nil, name)) // the caller has a lock that all tenants need
 	}
 	return errors.Join(errs...)
 }

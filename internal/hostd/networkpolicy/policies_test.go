@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -109,11 +110,11 @@ func (b *bench) startWith(open func([]isolation.Port) (Filter, error)) {
 	b.policies = New(b.dir, slog.New(slog.NewTextHandler(b.Output(), nil)))
 	b.policies.Open = open
 	write := b.policies.disk.write
-	b.policies.disk.write = func(path string, v any) error {
+	b.policies.disk.write = func(path string, content func(io.Writer) error) error {
 		if b.write != nil {
 			return b.write
 		}
-		return write(path, v)
+		return write(path, content)
 	}
 	b.policies.records = map[string]attachment.Record{}
 	for iface := range benchPods { // as their aliases say
@@ -139,7 +140,7 @@ func (b *bench) commit(tenant string, pods ...*hostdpb.PodPolicy) (Committed, er
 		b.Fatal(err)
 	}
 	defer b.policies.End(session)
-	staged := NewStaging()
+	staged := NewStaging(policylimit.MaxStreamMemory)
 	for _, p := range pods {
 		if err := staged.Add(&hostdpb.ApplyRequest{Pod: p}); err != nil {
 			return Committed{}, err
@@ -296,7 +297,7 @@ func TestAttackOtherTenantsWork(t *testing.T) {
 	b := newBench(t)
 	b.mustCommit("shop", podWith("web/a", "p1", 3, 900))
 	b.kernel.ports = map[string]isolation.Port{}
-	if err := b.policies.Connect("q2", attachment.Record{Bridge: "br2"}); err != nil {
+	if err := b.policies.Connect(nil, "q2", attachment.Record{Bridge: "br2"}); err != nil {
 		t.Fatal(err)
 	}
 	if _, changed := b.kernel.ports["q2"]; len(b.kernel.ports) != 1 || !changed {
@@ -320,7 +321,7 @@ func TestAttackSlowChange(t *testing.T) {
 		done <- err
 	}()
 	<-busy
-	if err := b.policies.Connect("q2", attachment.Record{Bridge: "br2"}); err != nil {
+	if err := b.policies.Connect(nil, "q2", attachment.Record{Bridge: "br2"}); err != nil {
 		t.Error(err)
 	}
 	b.mustCommit("store", podWith("other/a", "q1", 2, 3))
@@ -328,6 +329,101 @@ func TestAttackSlowChange(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
+}
+
+// parts is a packet filter that prepares peers in parts of 500 ranges, between which another tenant is waiting.
+type parts struct {
+	*bench
+	Filter
+	prepared map[*iprange.Range]bool
+	passed   int // changes of the other tenant
+	largest  int // the most ranges in a change that nobody has prepared
+}
+
+// other has another tenant wait for its turn to connect a port.
+func (p *parts) other() {
+	go func() {
+		turn := p.policies.Turns.Take("store", "")
+		defer turn.Done()
+		if err := p.policies.Connect(turn, "q1", p.record("q1")); err != nil {
+			p.Error(err)
+		}
+		p.passed++
+	}()
+	synctest.Wait()
+	time.Sleep(time.Millisecond)
+}
+
+func (p *parts) Prepare(between func(), ports ...isolation.Port) (func() error, error) {
+	for _, port := range ports {
+		for _, r := range (podRules{Ingress: port.Ingress}).rules() {
+			for n := len(r.Peers); n > 0 && !p.prepared[&r.Peers[0]]; n -= 500 {
+				p.other()
+				between()
+			}
+			p.prepared[&r.Peers[0]] = true
+		}
+	}
+	return func() error { return nil }, nil
+}
+
+func (p *parts) Set(ports ...isolation.Port) error {
+	unprepared := 0
+	for _, port := range ports {
+		for _, r := range (podRules{Ingress: port.Ingress}).rules() {
+			if !p.prepared[&r.Peers[0]] {
+				unprepared += len(r.Peers)
+			}
+		}
+	}
+	p.largest = max(p.largest, unprepared)
+	return p.Filter.Set(ports...)
+}
+
+// An ADD of a pod whose policy is there already has its peers come in parts, between which other tenants have turns.
+func TestAttackLargePeersAtADD(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.policies.Turns = &turns.Turns{}
+		if err := b.policies.Disconnect(nil, "p1"); err != nil {
+			t.Fatal(err)
+		}
+		b.mustCommit("shop", podWith("web/a", "p1", 1, 8000))
+		p := &parts{bench: b, Filter: b.kernel, prepared: map[*iprange.Range]bool{}}
+		b.policies.table = p
+		turn := b.policies.Turns.Take("shop", "")
+		if err := b.policies.Connect(turn, "p1", b.record("p1")); err != nil {
+			t.Fatal(err)
+		}
+		if p.largest > 500 || p.passed < 10 {
+			t.Errorf("%d ranges come at once, and %d changes of another tenant pass", p.largest, p.passed)
+		}
+		turn.Done()
+		b.want("connected", map[string]int{"p1": 8000})
+	})
+}
+
+// Other tenants have turns between the changes of a commit.
+func TestAttackCommitOfManyRules(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.policies.Turns = &turns.Turns{}
+		p := &parts{bench: b, Filter: b.kernel}
+		changes := 0
+		b.kernel.wait = func(port isolation.Port) {
+			if port.Interface[0] != 'p' {
+				return
+			}
+			if changes++; changes == 3 && p.passed == 0 {
+				t.Error("another tenant waits for the whole commit")
+			}
+			if changes == 1 {
+				p.other()
+			}
+		}
+		b.mustCommit("shop", podWith("a/a", "p1", 900, 1), podWith("a/b", "p2", 900, 1), podWith("a/c", "p3", 900, 1))
+		b.want("committed", map[string]int{"p1": 900, "p2": 900, "p3": 900})
+	})
 }
 
 // A pod with more rules than fit into one change is closed; smaller ones of the tenant are not.
@@ -341,6 +437,36 @@ func TestAttackManyRules(t *testing.T) {
 	b.want("committed", map[string]int{"p1": 0, "p2": 800, "p3": 800})
 }
 
+// A tenant has as many sets of peers, which the kernel looks through at each change of others, as its share says. Few peers are
+// no set.
+func TestAttackManySets(t *testing.T) {
+	b := newBench(t)
+	pods := func(ranges int) []*hostdpb.PodPolicy {
+		var all []*hostdpb.PodPolicy
+		for i, iface := range []string{"p1", "p2", "p3"} {
+			p := podWith(fmt.Sprintf("%s/%s", iface, iface), iface, 300, ranges)
+			for _, r := range p.GetIngress().GetAllow() {
+				r.Peers = append(r.Peers, fmt.Sprintf("fd01::%d/128", i))[1:]
+			}
+			all = append(all, p)
+		}
+		return all
+	}
+	c := b.mustCommit("shop", pods(9)...)
+	sets := map[*iprange.Range]bool{}
+	for _, p := range b.kernel.ports {
+		for _, r := range (podRules{Ingress: p.Ingress}).rules() {
+			sets[&r.Peers[0]] = true
+		}
+	}
+	if most := policylimit.Share(2) / policylimit.SetMessage; len(sets) == 0 || len(sets) > most {
+		t.Errorf("%d sets, refused %q, want up to %d", len(sets), c.Refused, most)
+	}
+	if c := b.mustCommit("shop", pods(3)...); len(c.Refused) > 0 {
+		t.Errorf("without sets %q are refused", c.Refused)
+	}
+}
+
 // Records of an earlier version have prefixes, next to each other too.
 func TestReadsPrefixes(t *testing.T) {
 	b := newBench(t)
@@ -351,6 +477,43 @@ func TestReadsPrefixes(t *testing.T) {
 	want := []iprange.Range{iprange.Of(netip.MustParsePrefix("10.2.0.0/23"))}
 	if d := b.kernel.ports["p1"].Ingress; d == nil || len(d.Allow) != 1 || !slices.Equal(d.Allow[0].Peers, want) {
 		t.Errorf("ingress is %+v, want %v", d, want)
+	}
+}
+
+// The record of pods that share peers has these once, whatever the pods are, and one record is written at a time. The
+// next daemon has them share their peers, too.
+func TestAttackRecordOfSharedPeers(t *testing.T) {
+	b := newBench(t)
+	write := b.policies.disk.write
+	b.policies.disk.write = func(path string, content func(io.Writer) error) error {
+		if b.policies.writing.TryLock() {
+			t.Error("another record can be written at the same time")
+		}
+		return write(path, content)
+	}
+	var pods []*hostdpb.PodPolicy
+	for i, iface := range []string{"p1", "p2", "p3"} {
+		p := podWith(fmt.Sprintf("web/%d", i), iface, 100, 1)
+		for _, r := range p.GetIngress().GetAllow() {
+			r.Peers = nil
+			for j := range 1000 {
+				r.Peers = append(r.Peers, fmt.Sprintf("fd00::%x/128", 2*j))
+			}
+		}
+		pods = append(pods, p)
+	}
+	b.mustCommit("shop", pods...)
+	want := map[string]int{"p1": 100000, "p2": 100000, "p3": 100000}
+	b.want("committed", want)
+	info, err := os.Stat(path(b.dir, "shop"))
+	if err != nil || info.Size() > 100<<10 { // 30 KB of peers, and 50 bytes for each of 300 rules
+		t.Errorf("the record has %d bytes, error %v", info.Size(), err)
+	}
+	b.start()
+	b.want("started again", want)
+	first := func(iface string) *iprange.Range { return &b.kernel.ports[iface].Ingress.Allow[7].Peers[0] }
+	if first("p1") != first("p3") {
+		t.Error("started again: the pods do not share peers")
 	}
 }
 
@@ -415,7 +578,7 @@ func TestState(t *testing.T) {
 		t.Fatal(err)
 	}
 	want("shop", hostdpb.PolicyState_POLICY_STATE_NO_CLIENT)
-	if _, err := b.policies.Commit(session, NewStaging()); err != nil {
+	if _, err := b.policies.Commit(session, NewStaging(policylimit.MaxStreamMemory)); err != nil {
 		t.Fatal(err)
 	}
 	want("shop", hostdpb.PolicyState_POLICY_STATE_ENFORCED)
@@ -433,14 +596,14 @@ func TestRecordTakesNoTurn(t *testing.T) {
 	b.policies.Turns = &turns.Turns{}
 	write := b.policies.disk.write
 	writes := 0
-	b.policies.disk.write = func(path string, v any) error {
+	b.policies.disk.write = func(path string, content func(io.Writer) error) error {
 		writes++
 		passed := make(chan error, 1)
 		go func() {
 			b.policies.Turns.Take("store", "").Done()
 			turn := b.policies.Turns.Take("shop", "")
 			defer turn.Done()
-			passed <- b.policies.Connect("p1", b.record("p1"))
+			passed <- b.policies.Connect(turn, "p1", b.record("p1"))
 		}()
 		select {
 		case err := <-passed:
@@ -450,13 +613,13 @@ func TestRecordTakesNoTurn(t *testing.T) {
 		case <-time.After(time.Minute):
 			t.Error("a pod of the tenant waits for the record")
 		}
-		return write(path, v)
+		return write(path, content)
 	}
 	b.mustCommit("shop", podWith("a", "p1", 1, 1))
 	if writes != 1 {
 		t.Errorf("%d records are written, want 1", writes)
 	}
-	b.policies.disk.write = func(string, any) error { return errTooLong }
+	b.policies.disk.write = func(string, func(io.Writer) error) error { return errTooLong }
 	b.policies.disk.truncate = func(string, int64) error { return errTooLong }
 	if _, err := b.commit("shop", podWith("a", "p1", 2, 1)); !errors.Is(err, errTooLong) {
 		t.Errorf("without a record: got %v, want %v", err, errTooLong)
@@ -472,12 +635,12 @@ func TestPodEndsDuringCommit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	staged := NewStaging()
+	staged := NewStaging(policylimit.MaxStreamMemory)
 	if err := staged.Add(&hostdpb.ApplyRequest{Pod: podWith("a", "p1", 1, 1)}); err != nil {
 		t.Fatal(err)
 	}
 	end := func() {
-		if err := b.policies.Disconnect("p1"); err != nil {
+		if err := b.policies.Disconnect(nil, "p1"); err != nil {
 			t.Error(err)
 		}
 	}
@@ -491,7 +654,7 @@ func TestPodEndsDuringCommit(t *testing.T) {
 		if failed == nil {
 			end()
 		} else {
-			b.policies.disk.write = func(string, any) error {
+			b.policies.disk.write = func(string, func(io.Writer) error) error {
 				end()
 				return failed
 			}
@@ -500,11 +663,11 @@ func TestPodEndsDuringCommit(t *testing.T) {
 		if _, err := b.policies.Commit(session, staged); !errors.Is(err, failed) {
 			t.Errorf("got %v, want %v", err, failed)
 		}
-		if err := b.policies.Connect("p1", b.record("p1")); err != nil {
+		if err := b.policies.Connect(nil, "p1", b.record("p1")); err != nil {
 			t.Fatal(err)
 		}
 		b.want("the next pod with the address", map[string]int{"p1": -1})
-		session.TakeEnded(NewStaging())
+		session.TakeEnded(NewStaging(policylimit.MaxStreamMemory))
 	}
 }
 
@@ -515,12 +678,12 @@ func TestNewPodEndsDuringCommit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	staged := NewStaging()
+	staged := NewStaging(policylimit.MaxStreamMemory)
 	if err := staged.Add(&hostdpb.ApplyRequest{Pod: podWith("a", "p1", 1, 1)}); err != nil {
 		t.Fatal(err)
 	}
 	b.policies.table = preparing{b.kernel, func() {
-		if err := b.policies.Disconnect("p1"); err != nil {
+		if err := b.policies.Disconnect(nil, "p1"); err != nil {
 			t.Error(err)
 		}
 	}}
@@ -528,14 +691,14 @@ func TestNewPodEndsDuringCommit(t *testing.T) {
 		if _, err := b.policies.Commit(session, staged); err != nil {
 			t.Fatal(err)
 		}
-		if err := b.policies.Connect("p1", b.record("p1")); err != nil {
+		b.policies.table = b.kernel
+		if err := b.policies.Connect(nil, "p1", b.record("p1")); err != nil {
 			t.Fatal(err)
 		}
 		b.want("the next pod with the address", map[string]int{"p1": want})
 		if ended := session.TakeEnded(staged); want < 0 && !slices.Equal(ended, []string{"a"}) {
 			t.Errorf("the client is told that %q have ended, want a", ended)
 		}
-		b.policies.table = b.kernel
 		if err := staged.Add(&hostdpb.ApplyRequest{Pod: podWith("a", "p1", 1, 1)}); err != nil {
 			t.Fatal(err)
 		}

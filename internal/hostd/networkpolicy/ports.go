@@ -7,10 +7,12 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"sort"
 
 	"unnest.io/unnest/internal/hostapi/iprange"
 	"unnest.io/unnest/internal/hostapi/policylimit"
 	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/turns"
 	"unnest.io/unnest/internal/netdev/isolation"
 )
 
@@ -21,9 +23,35 @@ type filtered struct {
 	known     bool // a policy of the pod is
 }
 
+// view is a tenant with what its filter follows from, so that this is computed without the lock. Nobody changes what it refers to.
+type view struct {
+	tenant
+	ports map[string]podPort               // the tenant's, by interface
+	byTAP map[string]map[netip.Addr]string // spoken of Policies
+	share int
+}
+
+func (p *Policies) view(t tenant) *view {
+	v := &view{tenant: t, ports: map[string]podPort{}, byTAP: maps.Clone(p.spoken), share: policylimit.Share(len(p.tenants))}
+	for iface, port := range p.ports {
+		if port.tenant == t.name {
+			v.ports[iface] = port
+		}
+	}
+	return v
+}
+
+// wanted is that of the view, of which it notes the rest.
+func (p *Policies) wanted(t *tenant) []isolation.Port {
+	v := p.view(*t)
+	all := v.wanted()
+	t.refused, t.size, t.strays = v.refused, v.size, v.strays
+	return all
+}
+
 // effective returns what a port may do now.
-func (p *Policies) effective(t *tenant, iface string) filtered {
-	port := p.ports[iface]
+func (t *view) effective(iface string) filtered {
+	port := t.ports[iface]
 	pod, known := t.of(port)
 	f := filtered{isolation.Port{Interface: iface, Link: port.link}, pod.namespace, known}
 	switch {
@@ -37,26 +65,23 @@ func (p *Policies) effective(t *tenant, iface string) filtered {
 
 // wanted returns what all ports of a tenant may do now, sorted. A pod may always connect to
 // itself, also through a service. It closes namespaces that do not fit into the tenant's share.
-func (p *Policies) wanted(t *tenant) (all []isolation.Port) {
-	share := policylimit.Share(len(p.tenants))
+func (t *view) wanted() (all []isolation.Port) {
 	var own []filtered
-	for iface, port := range p.ports {
-		if port.tenant == t.name {
-			own = append(own, p.effective(t, iface))
-		}
+	for iface := range t.ports {
+		own = append(own, t.effective(iface))
 	}
-	_, t.refused = admit(own, share)
-	t.strays = p.straysOf(t)
-	complete, services, pods := []filtered(nil), newServices(p.serviceAddresses(t.name)), map[string]filtered{}
+	_, t.refused = admit(own, t.share)
+	t.strays = t.straysNow()
+	complete, services, pods := []filtered(nil), newServices(t.serviceAddresses()), map[string]filtered{}
 	for _, f := range own {
 		pods[f.Interface] = f
 		f.Ingress = services.with(f.Ingress)
 		if f.known {
-			f.Ingress = withPeers(f.Ingress, p.ports[f.Interface].services)
+			f.Ingress = withPeers(f.Ingress, t.ports[f.Interface].services)
 		}
 		complete = append(complete, f)
 	}
-	for tap, spoken := range p.spoken {
+	for tap, spoken := range t.byTAP {
 		for a, iface := range spoken {
 			f, ok := pods[iface]
 			if !ok {
@@ -64,7 +89,7 @@ func (p *Policies) wanted(t *tenant) (all []isolation.Port) {
 			}
 			f.Interface, f.Address, f.Ingress = tap, a, nil
 			if f.known {
-				f.Egress = withPeers(f.Egress, p.ports[iface].addresses)
+				f.Egress = withPeers(f.Egress, t.ports[iface].addresses)
 			}
 			if f.Egress != nil { // answers only
 				f.Ingress = &isolation.Direction{}
@@ -73,7 +98,7 @@ func (p *Policies) wanted(t *tenant) (all []isolation.Port) {
 		}
 	}
 	var refused []string
-	t.size, refused = admit(complete, share) // with services they are larger
+	t.size, refused = admit(complete, t.share) // with services they are larger
 	t.refused = append(t.refused, refused...)
 	for _, f := range complete {
 		all = append(all, f.Port)
@@ -84,10 +109,10 @@ func (p *Policies) wanted(t *tenant) (all []isolation.Port) {
 	return all
 }
 
-// straysOf returns the ports of a tenant that are strays, sorted.
-func (p *Policies) straysOf(t *tenant) (all []string) {
-	for _, iface := range slices.Sorted(maps.Keys(p.ports)) {
-		if port := p.ports[iface]; port.tenant == t.name && t.owners.stray(port) {
+// straysNow returns the ports that are strays, sorted.
+func (t *view) straysNow() (all []string) {
+	for _, iface := range slices.Sorted(maps.Keys(t.ports)) {
+		if port := t.ports[iface]; t.owners.stray(port) {
 			all = append(all, fmt.Sprintf("%s of node %s for a pod of node %s", iface, port.node, t.owners.nodes[port.podUID]))
 		}
 	}
@@ -118,22 +143,37 @@ func admit(all []filtered, share int) (size int, refused []string) {
 	return size, refused
 }
 
-// set is peers that rules of a namespace share.
+// set is peers that rules of a namespace share: all of them, 0, or those of a family, as a set.
 type set struct {
 	namespace string
 	first     *iprange.Range
+	family    int
 }
 
-// message returns an upper bound of the bytes that the rules of a port take in a transaction,
+// perFamily returns the number of ranges of IPv4, which come first, and of IPv6.
+func perFamily(peers []iprange.Range) [2]int {
+	first6 := sort.Search(len(peers), func(i int) bool { return peers[i].First.Is6() })
+	return [2]int{first6, len(peers) - first6}
+}
+
+// message returns an upper bound of what the rules of a port count in a transaction,
 // with peers that are not counted yet.
 func message(p isolation.Port, namespace string, counted map[set]bool) (bytes int) {
 	for _, r := range (podRules{Ingress: p.Ingress, Egress: p.Egress}).rules() {
 		if len(r.Peers) == 0 {
 			continue
 		}
-		if s := (set{namespace, &r.Peers[0]}); !counted[s] {
-			counted[s] = true
-			bytes += policylimit.RangeMessage * len(r.Peers)
+		count := func(family, size int) {
+			if s := (set{namespace, &r.Peers[0], family}); !counted[s] {
+				counted[s] = true
+				bytes += size
+			}
+		}
+		count(0, policylimit.RangeMessage*len(r.Peers))
+		for i, n := range perFamily(r.Peers) {
+			if _, set := r.Parts(n); set {
+				count(i+1, policylimit.SetMessage)
+			}
 		}
 	}
 	return bytes + rulesMessage(p)
@@ -142,15 +182,10 @@ func message(p isolation.Port, namespace string, counted map[set]bool) (bytes in
 // rulesMessage is message without the peers.
 func rulesMessage(p isolation.Port) (bytes int) {
 	for _, r := range (podRules{Ingress: p.Ingress, Egress: p.Egress}).rules() {
-		n := len(r.Peers)
-		if n == 0 {
-			continue
+		for _, n := range perFamily(r.Peers) {
+			rules, _ := r.Parts(n)
+			bytes += policylimit.RuleMessage * rules
 		}
-		families := 1 // those of IPv4 come first
-		if r.Peers[0].First.BitLen() != r.Peers[n-1].First.BitLen() {
-			families = 2
-		}
-		bytes += policylimit.RuleMessage * families * max(1, len(r.Services))
 	}
 	return bytes
 }
@@ -166,13 +201,10 @@ func closed(p isolation.Port) isolation.Port {
 	return p
 }
 
-// serviceAddresses returns those of a tenant's pods here.
-func (p *Policies) serviceAddresses(tenant string) (all []serviceAddress) {
-	for _, iface := range slices.Sorted(maps.Keys(p.ports)) {
-		port := p.ports[iface]
-		if port.tenant != tenant {
-			continue
-		}
+// serviceAddresses returns those of the pods here.
+func (t *view) serviceAddresses() (all []serviceAddress) {
+	for _, iface := range slices.Sorted(maps.Keys(t.ports)) {
+		port := t.ports[iface]
 		for _, service := range port.services {
 			s := serviceAddress{service: service}
 			if i := slices.IndexFunc(port.addresses, func(a netip.Addr) bool { return a.Is4() == service.Is4() }); i >= 0 {
@@ -185,73 +217,122 @@ func (p *Policies) serviceAddresses(tenant string) (all []serviceAddress) {
 }
 
 // update brings the packet filter in line with what the ports of a tenant may do now. Others
-// change other tenants, and what this one may do, meanwhile.
-func (p *Policies) update(name string) error {
+// change other tenants, and what this one may do, meanwhile. It yields the turn between its transactions.
+func (p *Policies) update(turn *turns.Turn, name string) error {
 	t := p.tenants[name]
 	if t == nil {
 		return nil
 	}
-	p.unlocked(t.changing.Lock)
-	defer t.changing.Unlock()
-	return p.apply(t)
+	table, v, inForce := p.table, p.view(*t), p.inForce[name]
+	release := func() error { return nil }
+	p.unlocked(func() {
+		if changed, _ := difference(inForce, v.wanted()); len(changed) > 0 {
+			release, _ = table.Prepare(turn.Yield, changed...) // what it cannot prepare, a step tries again
+		}
+	})
+	defer p.unlocked(func() { p.release(release) })
+	step := func() (bool, error) {
+		p.unlocked(t.changing.Lock)
+		defer t.changing.Unlock()
+		if p.tenants[name] != t { // a configuration has replaced it, with its filter
+			return false, nil
+		}
+		return p.step(t)
+	}
+	for {
+		if more, err := step(); !more || err != nil {
+			return err
+		}
+		p.unlocked(turn.Yield)
+	}
 }
 
-// apply is update for a caller that holds t.changing. Changes of one port are one transaction, and those of
-// several if they are small.
-func (p *Policies) apply(t *tenant) error {
-	type key struct {
-		iface   string
-		address netip.Addr
+// release calls the function of that name of Filter.Prepare.
+func (p *Policies) release(release func() error) {
+	if err := release(); err != nil {
+		p.log.Error("delete sets of the packet filter that no port uses", "error", err)
 	}
-	was := map[key]isolation.Port{}
-	for _, port := range p.inForce[t.name] {
-		was[key{port.Interface, port.Address}] = port
+}
+
+// apply is update for a caller that holds t.changing, without a turn.
+func (p *Policies) apply(t *tenant) (err error) {
+	for more := true; more && err == nil; {
+		more, err = p.step(t)
 	}
-	before, strays := t.refused, t.strays
-	wanted := p.wanted(t)
-	if len(t.strays) > 0 && !slices.Equal(strays, t.strays) {
-		p.log.Warn("NICs that guests have asked for in the name of other nodes' pods have no connections: if the guest is that node, name it with the guest's key node",
-			"tenant", t.name, "nics", t.strays)
+	return err
+}
+
+// portKey identifies a port in a filter.
+type portKey struct {
+	iface   string
+	address netip.Addr
+}
+
+func byKey(ports []isolation.Port) map[portKey]isolation.Port {
+	all := map[portKey]isolation.Port{}
+	for _, port := range ports {
+		all[portKey{port.Interface, port.Address}] = port
 	}
-	if !slices.Equal(before, t.refused) {
-		p.log.Warn("policies of namespaces are larger than the tenant's share: their isolated pods have no connections",
-			"tenant", t.name, "namespaces", t.refused, "bytes", t.size, "share", policylimit.Share(len(p.tenants)))
+	return all
+}
+
+// difference returns which ports differ from those in force, and which are no longer there.
+func difference(inForce, wanted []isolation.Port) (changed, removed []isolation.Port) {
+	was := byKey(inForce)
+	for _, port := range wanted {
+		k := portKey{port.Interface, port.Address}
+		if old, ok := was[k]; !ok || !reflect.DeepEqual(old, port) {
+			changed = append(changed, port)
+		}
+		delete(was, k)
 	}
-	now := maps.Clone(was)
-	var changed, removed []isolation.Port
-	var err error
+	return changed, slices.Collect(maps.Values(was))
+}
+
+// step makes the next change of the packet filter for a tenant, and reports whether there is another one to make. Changes of one port
+// are one transaction, and those of several if they are small; before it come those that prepare its peers, unless that is done. The caller holds t.changing.
+func (p *Policies) step(t *tenant) (more bool, err error) {
+	v, inForce := p.view(*t), p.inForce[t.name]
 	p.unlocked(func() {
-		for _, port := range wanted {
-			k := key{port.Interface, port.Address}
-			if old, ok := was[k]; !ok || !reflect.DeepEqual(old, port) {
-				changed = append(changed, port)
-			}
-			delete(was, k)
-		}
-		for _, port := range was {
-			removed = append(removed, port)
-		}
-		for len(changed) > 0 && err == nil {
+		changed, removed := difference(inForce, v.wanted())
+		now := byKey(inForce)
+		if len(changed) > 0 {
 			n, bytes := 0, 0
 			for ; n < len(changed) && (n == 0 || bytes < policylimit.PodMessage); n++ {
 				bytes += rulesMessage(changed[n])
 			}
-			if err = p.table.Set(changed[:n]...); err == nil {
-				for _, port := range changed[:n] {
-					now[key{port.Interface, port.Address}] = port
+			more = n < len(changed) || len(removed) > 0
+			if err = p.set(changed[:n]); err == nil {
+				maps.Copy(now, byKey(changed[:n]))
+			}
+		} else if len(removed) > 0 {
+			if err = p.table.Remove(removed...); err == nil {
+				for k := range byKey(removed) {
+					delete(now, k)
 				}
-				changed = changed[n:]
 			}
 		}
-		if err == nil {
-			err = p.table.Remove(removed...)
-		}
+		inForce = slices.Collect(maps.Values(now))
 	})
-	for k := range was {
-		if err == nil {
-			delete(now, k)
-		}
+	if len(v.strays) > 0 && !slices.Equal(t.strays, v.strays) {
+		p.log.Warn("NICs that guests have asked for in the name of other nodes' pods have no connections: if the guest is that node, name it with the guest's key node",
+			"tenant", t.name, "nics", v.strays)
 	}
-	p.inForce[t.name] = slices.Collect(maps.Values(now))
+	if !slices.Equal(t.refused, v.refused) {
+		p.log.Warn("policies of namespaces are larger than the tenant's share: their isolated pods have no connections",
+			"tenant", t.name, "namespaces", v.refused, "bytes", v.size, "share", v.share)
+	}
+	t.refused, t.size, t.strays = v.refused, v.size, v.strays
+	p.inForce[t.name] = inForce
+	return more, err
+}
+
+// set sets ports in the packet filter.
+func (p *Policies) set(ports []isolation.Port) error {
+	release, err := p.table.Prepare(func() {}, ports...)
+	if err == nil {
+		err = p.table.Set(ports...)
+	}
+	p.release(release)
 	return err
 }

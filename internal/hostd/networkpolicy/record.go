@@ -8,9 +8,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-
-	"unnest.io/unnest/internal/hostapi/iprange"
-	"unnest.io/unnest/internal/netdev/isolation"
 )
 
 // A record of a tenant says what its pods here may do. It has what the kernel has taken, and
@@ -36,7 +33,7 @@ func (p *Policies) load(t *tenant) map[string]podRules {
 			p.doubt(t, fmt.Errorf("the client has sent nothing since %s was quarantined", path))
 			return pods
 		}
-		if err := p.disk.write(path, pods); err != nil {
+		if err := p.disk.write(path, recordOf(pods)); err != nil {
 			t.unkept = err.Error()
 			p.log.Error("make a record of policies: the next daemon will not know them", "tenant", t.name, "error", err)
 		}
@@ -46,23 +43,15 @@ func (p *Policies) load(t *tenant) map[string]podRules {
 		p.doubt(t, err)
 		return pods
 	}
-	if err := json.Unmarshal(content, &pods); err != nil {
+	var kept map[string]keptPod
+	if err = json.Unmarshal(content, &kept); err == nil {
+		pods, err = podsOf(kept)
+	}
+	if err != nil {
 		p.quarantine(t, fmt.Errorf("read %s: %w", path, err))
 		return map[string]podRules{}
 	}
-	t.spoken = len(pods) > 0
-	delete(pods, spokenPod)
-	shared := sharedPeers{}
-	for _, pod := range pods {
-		for _, d := range []*isolation.Direction{pod.Ingress, pod.Egress} {
-			if d != nil {
-				for i := range d.Allow {
-					d.Allow[i].Peers = iprange.Union(d.Allow[i].Peers) // an earlier version kept prefixes
-				}
-			}
-		}
-		shared.share(pod)
-	}
+	t.spoken = len(kept) > 0
 	return pods
 }
 
@@ -81,12 +70,15 @@ func (p *Policies) doubt(t *tenant, cause error) {
 }
 
 // keep writes the record of a tenant. If that fails, it says why, and the next daemon finds a record that
-// it cannot load, rather than one of policies that are no longer in force; if not even that is possible, keep fails.
+// it cannot load, rather than one of policies that are no longer in force; if not even that is possible, keep fails. One record
+// is written at a time, because it takes memory.
 func (p *Policies) keep(tenant string, pods map[string]podRules) (unkept string, err error) {
+	p.writing.Lock()
+	defer p.writing.Unlock()
 	path := path(p.stateDir, tenant)
 	pods = maps.Clone(pods)
 	pods[spokenPod] = podRules{}
-	if err = p.disk.write(path, pods); err == nil {
+	if err = p.disk.write(path, recordOf(pods)); err == nil {
 		if err := p.disk.remove(quarantined(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err.Error(), nil // the next daemon finds it
 		}

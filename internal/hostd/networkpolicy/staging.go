@@ -20,12 +20,13 @@ type Staging struct {
 	changed map[string]bool // since the last commit
 	peers   int             // and services, of all pods
 	memory  int             // bytes
+	most    int             // that memory may be, without the pods
 	shared  sharedPeers
 }
 
-// NewStaging returns what a stream has said at its beginning: nothing.
-func NewStaging() *Staging {
-	return &Staging{pods: map[string]podRules{}, changed: map[string]bool{}, shared: sharedPeers{}}
+// NewStaging returns what a stream has said at its beginning: nothing. It may take memory bytes, see Policies.StreamMemory.
+func NewStaging(memory int) *Staging {
+	return &Staging{pods: map[string]podRules{}, changed: map[string]bool{}, shared: sharedPeers{}, most: memory}
 }
 
 // Count returns the number of pods.
@@ -70,7 +71,7 @@ func (s *Staging) Add(r *hostdpb.ApplyRequest) error {
 		s.count(s.pods[name], -1)
 		s.pods[name], s.changed[name] = pod, true
 	}
-	memory, peers := policylimit.StreamMemory+policylimit.PodMemory*len(s.pods), policylimit.StreamPeers+policylimit.PodPeers*len(s.pods)
+	memory, peers := s.most+policylimit.PodMemory*len(s.pods), policylimit.StreamPeers+policylimit.PodPeers*len(s.pods)
 	if len(s.pods) > policylimit.Pods || s.memory > memory || s.peers > peers {
 		return grpcstatus.Errorf(codes.ResourceExhausted, "%d pods with %d peers and services, which take %d bytes: want at most %d, %d and %d",
 			len(s.pods), s.peers, s.memory, policylimit.Pods, peers, memory)

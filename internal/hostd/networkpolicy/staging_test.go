@@ -38,7 +38,7 @@ func TestPolicyRefused(t *testing.T) {
 		`more of pod "a"`:                      {More: &hostdpb.PodPolicy{Pod: "a"}},
 		"16385 pods with 0 peers and services": {Pod: &hostdpb.PodPolicy{Pod: "a"}},
 	} {
-		s := NewStaging()
+		s := NewStaging(policylimit.MaxStreamMemory)
 		if strings.HasPrefix(want, "16385") {
 			for i := range policylimit.Pods {
 				s.pods[fmt.Sprint(i)] = podRules{}
@@ -53,7 +53,7 @@ func TestPolicyRefused(t *testing.T) {
 // The size of a stream follows what comes, is replaced and goes: 128 bytes for a rule, 48 for
 // a range, 16 for a service.
 func TestPolicyMemoryIsCounted(t *testing.T) {
-	s := NewStaging()
+	s := NewStaging(policylimit.MaxStreamMemory)
 	for i, step := range []struct {
 		r    *hostdpb.ApplyRequest
 		want int
@@ -74,7 +74,7 @@ func TestPolicyMemoryIsCounted(t *testing.T) {
 // A namespace does not get another one's peers replaced by peers of its own: four ranges of IPv4 have the bytes of
 // one range of IPv6.
 func TestAttackPeersOfOtherFamily(t *testing.T) {
-	s := NewStaging()
+	s := NewStaging(policylimit.MaxStreamMemory)
 	for _, p := range []*hostdpb.PodPolicy{
 		stagedPod("hostile/a", "a00:1:a00:1:a00:3:a00:3-a00:5:a00:5:a00:7:a00:7"),
 		stagedPod("victim/b", "10.0.0.1/32", "10.0.0.3/32", "10.0.0.5/32", "10.0.0.7/32"),
@@ -90,10 +90,35 @@ func TestAttackPeersOfOtherFamily(t *testing.T) {
 	}
 }
 
+// However many tenants there are, what their clients may say fits into a quarter of the daemon's memory, also while it is replaced. A
+// client is told its part, and has a stream that says more ended.
+func TestAttackMemoryOfManyTenants(t *testing.T) {
+	p := New(t.TempDir(), nil)
+	for tenants := 1; tenants <= 1000; tenants++ {
+		name := fmt.Sprint(tenants)
+		p.tenants[name] = &tenant{name: name}
+		if all := 2 * tenants * p.StreamMemory(); all > 256<<20 {
+			t.Fatalf("%d tenants may say %d bytes at once", tenants, all)
+		}
+	}
+	session, err := p.Begin("7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if told := p.TakeOwnership(session).GetMemory(); told == 0 || told != uint64(p.StreamMemory()) {
+		t.Errorf("told %d bytes, want %d", told, p.StreamMemory())
+	}
+	s := NewStaging(p.StreamMemory())
+	large := podWith("a", "p1", 1, p.StreamMemory()/policylimit.RangeMemory+policylimit.PodMemory)
+	if err := s.Add(&hostdpb.ApplyRequest{Pod: large}); err == nil {
+		t.Errorf("a stream of %d bytes is not ended", s.memory)
+	}
+}
+
 // A pod may come in thousands of requests: each takes as long as the first one. Further rules of a direction that is not
 // isolated do not count.
 func TestAttackPodInManyRequests(t *testing.T) {
-	s, peers := NewStaging(), make([]string, 100)
+	s, peers := NewStaging(policylimit.MaxStreamMemory), make([]string, 100)
 	if err := s.Add(&hostdpb.ApplyRequest{Pod: stagedPod("a")}); err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package networkpolicy
 
 import (
+	"maps"
 	"net/netip"
 	"strings"
 	"sync"
@@ -20,10 +21,33 @@ type tenant struct {
 	refused []string // namespaces whose policies do not fit
 	size    int      // bytes of the others in a transaction
 	strays  []string // NICs attached for a pod that is bound to another node
-	pods    map[string]podRules
-	owners  owners
+	said
 	session *Session  // of the client; nil: none is connected
 	settled time.Time // when the client's commits will have had their share of the time, and no more
+}
+
+// said is what a client has said of pods, which nobody changes.
+type said struct {
+	pods   map[string]podRules
+	owners owners
+}
+
+func newSaid(pods map[string]podRules) said {
+	for name, pod := range pods {
+		pod.namespace, _, _ = strings.Cut(name, "/")
+		pods[name] = pod
+	}
+	return said{pods, ownersOf(pods)}
+}
+
+// without returns it without the pods that have ended since the client was last told.
+func (s said) without(ended *Session) said {
+	if len(ended.endedPorts(false)) == 0 {
+		return s
+	}
+	pods := maps.Clone(s.pods)
+	ended.forgetEnded(pods)
+	return newSaid(pods)
 }
 
 // settings are those of the configuration.
@@ -34,13 +58,13 @@ type settings struct {
 	podRanges, nodeRanges []netip.Prefix
 }
 
-// podRules is what the file has of a pod.
+// podRules is what a client has said of a pod.
 type podRules struct {
-	UID       string               `json:"uid,omitempty"`
-	Node      string               `json:"node,omitempty"` // "": the client does not say
-	Addresses []netip.Addr         `json:"addresses"`
-	Ingress   *isolation.Direction `json:"ingress,omitempty"`
-	Egress    *isolation.Direction `json:"egress,omitempty"`
+	UID       string
+	Node      string // "": the client does not say
+	Addresses []netip.Addr
+	Ingress   *isolation.Direction
+	Egress    *isolation.Direction
 
 	namespace string
 }
@@ -70,18 +94,10 @@ func (t *tenant) forgetEnded(ports map[string]podPort) {
 	}
 }
 
-// set replaces the policies of all pods.
-func (t *tenant) set(pods map[string]podRules) {
-	for name, pod := range pods {
-		pod.namespace, _, _ = strings.Cut(name, "/")
-		pods[name] = pod
-	}
-	t.pods, t.owners = pods, ownersOf(pods)
-}
-
 func (t *tenant) forget(name string) {
-	delete(t.pods, name)
-	t.owners = ownersOf(t.pods)
+	pods := maps.Clone(t.pods)
+	delete(pods, name)
+	t.said = newSaid(pods)
 }
 
 // of returns the policy of a port's pod.

@@ -157,7 +157,7 @@ func (p *Ports) Correct(turn *turns.Turn, port, mac string, r attachment.Record,
 	for i, step := range []func() error{
 		func() error { return p.Guard(port, mac, r.Addrs(), r.DHCP, multicasts) },
 		func() error { return ratelimit.Set(port, ratelimit.Limits(r.Bandwidth)) },
-		func() error { return p.Policies.Connect(port, r) },
+		func() error { return p.Policies.Connect(turn, port, r) },
 		func() error { return p.setServices(port, r.Services) },
 		func() error { return p.checksums.attach(port) },
 		func() error { return bridge.Join(port, r.Bridge, hw) },
@@ -182,7 +182,7 @@ func (p *Ports) Disconnect(turn *turns.Turn, port, mac string) error {
 	}
 	err := errors.Join(bridge.Leave(port), link.SetAlias(port, attachment.WarmAlias), p.setServices(port, nil))
 	turn.Yield()
-	err = errors.Join(err, p.Policies.Disconnect(port), ratelimit.Clear(port))
+	err = errors.Join(err, p.Policies.Disconnect(turn, port), ratelimit.Clear(port))
 	turn.Yield()
 	return errors.Join(err, p.Guard(port, mac, nil, false, 0))
 }

@@ -51,7 +51,7 @@ func (p *Ports) Retire(name string) error {
 func (p *Ports) forget(turn *turns.Turn, name string) error {
 	err := errors.Join(ratelimit.Clear(name), p.setServices(name, nil))
 	turn.Yield()
-	err = errors.Join(err, p.Policies.Disconnect(name))
+	err = errors.Join(err, p.Policies.Disconnect(turn, name))
 	turn.Yield()
 	return errors.Join(err, p.Unguard(name))
 }

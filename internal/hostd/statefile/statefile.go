@@ -5,19 +5,28 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
 
-// Write writes a file that only root can read, whole or not at all, also when the
-// host fails.
+// Write writes a value as Stream does, as JSON.
 func Write(path string, v any) error {
-	content, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
+	return Stream(path, func(w io.Writer) error {
+		content, err := json.MarshalIndent(v, "", "  ")
+		if err != nil {
+			return err
+		}
+		_, err = w.Write(append(content, '\n'))
+		return err
+	})
+}
+
+// Stream writes a file that only root can read, whole or not at all, also when the
+// host fails.
+func Stream(path string, content func(io.Writer) error) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
@@ -25,8 +34,7 @@ func Write(path string, v any) error {
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	_, err = f.Write(append(content, '\n'))
-	if err == nil {
+	if err = content(f); err == nil {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err == nil {

@@ -160,7 +160,7 @@ func TestAttackLargeNamespace(t *testing.T) {
 			for _, n := range shared {
 				memory += n * policylimit.RangeMemory
 			}
-			if size > policylimit.StreamPeers+len(c.Pods)*policylimit.PodPeers || memory > policylimit.StreamMemory+len(c.Pods)*policylimit.PodMemory {
+			if size > policylimit.StreamPeers+len(c.Pods)*policylimit.PodPeers || memory > policylimit.MaxStreamMemory+len(c.Pods)*policylimit.PodMemory {
 				t.Errorf("the rules have %d peers and services, and take %d bytes", size, memory)
 			}
 			if d := first.Rules[types.NamespacedName{Namespace: "x", Name: "a"}]; d.Ingress == nil && d.Egress == nil {
@@ -205,6 +205,19 @@ func TestAttackManyPolicies(t *testing.T) {
 	c.Pods = c.Pods[:len(c.Pods)-1]
 	if translator.Translate(c); asked > policylimit.Matches {
 		t.Errorf("a pod changes: selectors are asked %d times", asked)
+	}
+}
+
+// What a daemon has no memory for is not sent to it.
+func TestAttackMemoryOfDaemon(t *testing.T) {
+	c := grid()
+	c.Policies = []*networkingv1.NetworkPolicy{ingress(&metav1.LabelSelector{}, in{From: peers{blockExcept(3000)}}), denyAll()}
+	var translator Translator
+	for memory, want := range map[int][]string{0: nil, policylimit.StreamMemory(1000): {"x"}} {
+		c.Memory = memory
+		if got := translator.Translate(c).Refused; !slices.Equal(got, want) {
+			t.Errorf("for %d bytes %q are refused, want %q", memory, got, want)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@
 package networkpolicy
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 
@@ -26,6 +27,7 @@ type Cluster struct {
 	Pods       []*corev1.Pod
 	Policies   []*networkingv1.NetworkPolicy
 	Addresses  Addresses
+	Memory     int // what the rules may take, in bytes: policylimit.StreamMemory of the daemon. 0: policylimit.MaxStreamMemory
 }
 
 // Rules are the connections that a pod may have. Answers are part of a connection.
@@ -119,7 +121,7 @@ func (t *Translator) Translate(c Cluster) (result Translation) {
 			peers[p.namespace] += p.size.Peers
 		}
 	}
-	large := policylimit.Refuse(memory, policylimit.StreamMemory)
+	large := policylimit.Refuse(memory, cmp.Or(c.Memory, policylimit.MaxStreamMemory))
 	for _, name := range large {
 		delete(peers, name)
 	}

@@ -72,6 +72,7 @@ type client struct {
 	refusals   *refusals
 	invalid    string // what was logged last
 	addresses  networkpolicy.Addresses
+	memory     int // that the daemon has for the rules; 0: it does not say
 }
 
 func (c *client) change() {
@@ -118,11 +119,13 @@ func (c *client) serve(ctx context.Context, daemon hostdpb.HostPolicyClient) err
 		}
 	}()
 	sent := map[types.NamespacedName]podState{}
-	c.addresses = networkpolicy.Addresses{Attached: map[types.UID]networkpolicy.Attached{}}
+	c.addresses, c.memory = networkpolicy.Addresses{Attached: map[types.UID]networkpolicy.Attached{}}, 0
 	if err := c.begin(ctx, answers); err != nil {
 		return err
 	}
 	c.change() // the daemon has nothing of this stream
+	retry := time.NewTicker(eventTime)
+	defer retry.Stop()
 	for first, changed := true, c.changed; ; {
 		select {
 		case <-ctx.Done():
@@ -134,6 +137,8 @@ func (c *client) serve(ctx context.Context, daemon hostdpb.HostPolicyClient) err
 			if c.answered(ctx, a.response, sent) {
 				changed = c.changed
 			}
+		case <-retry.C:
+			c.refusals.send(ctx)
 		case <-changed:
 			if err := c.settle(ctx); err != nil {
 				return err
@@ -166,7 +171,7 @@ func (c *client) begin(ctx context.Context, answers <-chan answer) error {
 	}
 }
 
-// own notes which addresses are whose.
+// own notes which addresses are whose, and how much memory there is for the rules.
 func (c *client) own(o *hostdpb.Ownership) {
 	for _, p := range o.GetPods() {
 		delete(c.addresses.Attached, types.UID(p.GetUid()))
@@ -176,6 +181,9 @@ func (c *client) own(o *hostdpb.Ownership) {
 	}
 	if r := o.GetRanges(); r != nil {
 		c.addresses.Pods, c.addresses.Nodes = parse(r.GetPods(), netip.ParsePrefix), parse(r.GetNodes(), netip.ParsePrefix)
+	}
+	if m := o.GetMemory(); m > 0 {
+		c.memory = int(m)
 	}
 }
 
@@ -253,7 +261,7 @@ func (c *client) send(ctx context.Context, stream hostdpb.HostPolicy_ApplyClient
 // when it comes.
 func (c *client) states(ctx context.Context) map[types.NamespacedName]podState {
 	cluster := c.informers.cluster()
-	cluster.Addresses = c.addresses
+	cluster.Addresses, cluster.Memory = c.addresses, c.memory
 	t := c.translator.Translate(cluster)
 	if text := fmt.Sprint(t.Invalid); t.Invalid != nil && text != c.invalid {
 		c.log.Warn("policies are invalid in part", "error", t.Invalid)
