@@ -25,7 +25,7 @@ func (p *Policies) planned(t *tenant, session *Session, now said) (Filter, []iso
 	next.said, next.unread, next.spoken = now, "", true
 	v, inForce := p.view(next), p.inForce[t.name]
 	var changed []isolation.Port
-	p.unlocked(func() { changed, _ = difference(inForce, v.wanted()) })
+	p.unlocked(func() { changed, _ = difference(inForce, v.wanted(), nil) })
 	return p.table, changed, nil
 }
 
@@ -69,7 +69,7 @@ func (p *Policies) Commit(session *Session, s *Staging) (c Committed, err error)
 		err := change(f)
 		for more := true; more && err == nil; {
 			err = change(func() (err error) {
-				more, err = p.step(t)
+				more, err = p.step(t, nil)
 				return err
 			})
 		}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"os"
 	"sync"
@@ -147,7 +148,7 @@ func (p *Policies) Connect(turn *turns.Turn, iface string, r attachment.Record) 
 	if !p.assign(iface, r, p.nodeNames()) {
 		return nil
 	}
-	return p.update(turn, p.ports[iface].tenant)
+	return p.update(turn, p.ports[iface].tenant, nil)
 }
 
 // Disconnect ends the filter of a port whose pod has ended, and tells the client so. It forgets
@@ -173,11 +174,11 @@ func (p *Policies) Disconnect(turn *turns.Turn, iface string) error {
 		name = ""
 	}
 	t.session.tellEnded(endedPort{port, name})
-	return p.update(turn, port.tenant)
+	return p.update(turn, port.tenant, nil)
 }
 
 // Speak filters what a guest sends by its own NIC from the service addresses of its pods, and
-// receives for them. It is given the pods' ports.
+// receives for them. It is given the pods' ports. It changes nothing else, because its caller has a lock for which all tenants wait: Settle does.
 func (p *Policies) Speak(tap string, pods map[netip.Addr]string) error {
 	if p == nil {
 		return nil
@@ -187,18 +188,39 @@ func (p *Policies) Speak(tap string, pods map[netip.Addr]string) error {
 	if p.table == nil || len(pods) == 0 && len(p.spoken[tap]) == 0 {
 		return nil
 	}
-	tenants := map[string]bool{}
-	for _, all := range []map[netip.Addr]string{p.spoken[tap], pods} {
+	was, tenants, changed, filtered := p.spoken[tap], map[string]bool{}, map[portKey]bool{}, map[portKey]isolation.Port{}
+	for _, all := range []map[netip.Addr]string{was, pods} {
 		for _, iface := range all {
 			tenants[p.ports[iface].tenant] = true
+		}
+	}
+	for name := range tenants {
+		maps.Copy(filtered, byKey(p.inForce[name]))
+	}
+	for _, all := range []map[netip.Addr]string{was, pods} {
+		for a := range all {
+			k := portKey{tap, a}
+			_, has := filtered[k] // an earlier call may have failed
+			_, wants := pods[a]
+			changed[k] = was[a] != pods[a] || has != wants
 		}
 	}
 	p.spoken[tap] = pods
 	var errs []error
 	for name := range tenants {
-		errs = append(errs, p.update(nil, name)) // the caller has a lock that all tenants need
+		errs = append(errs, p.update(nil, name, changed))
 	}
 	return errors.Join(errs...)
+}
+
+// Settle filters the other ports of the tenant of a port as they may be filtered after Speak. It yields the turn between its transactions.
+func (p *Policies) Settle(turn *turns.Turn, iface string) error {
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.update(turn, p.ports[iface].tenant, nil)
 }
 
 // unlocked calls f without the lock, which the caller holds again after it, also after a panic.

@@ -426,6 +426,43 @@ func TestAttackCommitOfManyRules(t *testing.T) {
 	})
 }
 
+// While a commit is under way, the service addresses of a pod take effect without the rest of the commit: all tenants wait for them. A
+// call makes up for one that has failed.
+func TestAttackServicesDuringCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.policies.Turns = &turns.Turns{}
+		pods := map[netip.Addr]string{netip.MustParseAddr("10.0.9.9"): "p2"}
+		changes, speaking := 0, false
+		b.kernel.wait = func(port isolation.Port) {
+			if speaking && port.Interface != "own" {
+				t.Errorf("%s is filtered, too", port.Interface)
+			}
+			if changes++; changes == 1 {
+				go func() {
+					defer b.policies.Turns.Take("shop", "").Done()
+					speaking = true
+					b.kernel.refused = "own"
+					if err := b.policies.Speak("own", pods); !errors.Is(err, errTooLong) {
+						t.Errorf("got %v, want %v", err, errTooLong)
+					}
+					b.kernel.refused = ""
+					if err := b.policies.Speak("own", pods); err != nil {
+						t.Error(err)
+					}
+					if _, filtered := b.kernel.ports["own"]; !filtered || b.ingress("p3") != -1 {
+						t.Errorf("the address is filtered: %t, another pod has %d ranges, want the address before the rest", filtered, b.ingress("p3"))
+					}
+					speaking = false
+				}()
+				synctest.Wait()
+			}
+		}
+		b.mustCommit("shop", podWith("a/a", "p1", 900, 1), podWith("a/b", "p2", 900, 1), podWith("a/c", "p3", 900, 1))
+		b.want("committed", map[string]int{"p3": 900})
+	})
+}
+
 // A pod with more rules than fit into one change is closed; smaller ones of the tenant are not.
 func TestAttackManyRules(t *testing.T) {
 	b := newBench(t)

@@ -217,8 +217,9 @@ func (t *view) serviceAddresses() (all []serviceAddress) {
 }
 
 // update brings the packet filter in line with what the ports of a tenant may do now. Others
-// change other tenants, and what this one may do, meanwhile. It yields the turn between its transactions.
-func (p *Policies) update(turn *turns.Turn, name string) error {
+// change other tenants, and what this one may do, meanwhile. It yields the turn between its transactions. If only is not nil, it
+// changes nothing else.
+func (p *Policies) update(turn *turns.Turn, name string, only map[portKey]bool) error {
 	t := p.tenants[name]
 	if t == nil {
 		return nil
@@ -226,7 +227,7 @@ func (p *Policies) update(turn *turns.Turn, name string) error {
 	table, v, inForce := p.table, p.view(*t), p.inForce[name]
 	release := func() error { return nil }
 	p.unlocked(func() {
-		if changed, _ := difference(inForce, v.wanted()); len(changed) > 0 {
+		if changed, _ := difference(inForce, v.wanted(), only); len(changed) > 0 {
 			release, _ = table.Prepare(turn.Yield, changed...) // what it cannot prepare, a step tries again
 		}
 	})
@@ -237,7 +238,7 @@ func (p *Policies) update(turn *turns.Turn, name string) error {
 		if p.tenants[name] != t { // a configuration has replaced it, with its filter
 			return false, nil
 		}
-		return p.step(t)
+		return p.step(t, only)
 	}
 	for {
 		if more, err := step(); !more || err != nil {
@@ -257,7 +258,7 @@ func (p *Policies) release(release func() error) {
 // apply is update for a caller that holds t.changing, without a turn.
 func (p *Policies) apply(t *tenant) (err error) {
 	for more := true; more && err == nil; {
-		more, err = p.step(t)
+		more, err = p.step(t, nil)
 	}
 	return err
 }
@@ -276,25 +277,26 @@ func byKey(ports []isolation.Port) map[portKey]isolation.Port {
 	return all
 }
 
-// difference returns which ports differ from those in force, and which are no longer there.
-func difference(inForce, wanted []isolation.Port) (changed, removed []isolation.Port) {
+// difference returns which ports, among only unless it is nil, differ from those in force, and which are no longer there.
+func difference(inForce, wanted []isolation.Port, only map[portKey]bool) (changed, removed []isolation.Port) {
 	was := byKey(inForce)
 	for _, port := range wanted {
 		k := portKey{port.Interface, port.Address}
-		if old, ok := was[k]; !ok || !reflect.DeepEqual(old, port) {
+		if old, ok := was[k]; (only == nil || only[k]) && (!ok || !reflect.DeepEqual(old, port)) {
 			changed = append(changed, port)
 		}
 		delete(was, k)
 	}
+	maps.DeleteFunc(was, func(k portKey, _ isolation.Port) bool { return only != nil && !only[k] })
 	return changed, slices.Collect(maps.Values(was))
 }
 
 // step makes the next change of the packet filter for a tenant, and reports whether there is another one to make. Changes of one port
 // are one transaction, and those of several if they are small; before it come those that prepare its peers, unless that is done. The caller holds t.changing.
-func (p *Policies) step(t *tenant) (more bool, err error) {
+func (p *Policies) step(t *tenant, only map[portKey]bool) (more bool, err error) {
 	v, inForce := p.view(*t), p.inForce[t.name]
 	p.unlocked(func() {
-		changed, removed := difference(inForce, v.wanted())
+		changed, removed := difference(inForce, v.wanted(), only)
 		now := byKey(inForce)
 		if len(changed) > 0 {
 			n, bytes := 0, 0
