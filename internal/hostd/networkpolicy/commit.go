@@ -19,7 +19,7 @@ func (p *Policies) planned(t *tenant, session *Session, now said) (Filter, []iso
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.tenants[session.Tenant] != t || t.session != session {
-		return nil, nil, ErrSuperseded
+		return nil, nil, session.Err
 	}
 	next := *t
 	next.said, next.unread, next.spoken = now, "", true
@@ -61,7 +61,7 @@ func (p *Policies) Commit(session *Session, s *Staging) (c Committed, err error)
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.tenants[t.name] != t {
-			return ErrSuperseded
+			return session.Err
 		}
 		return f()
 	}
@@ -78,11 +78,17 @@ func (p *Policies) Commit(session *Session, s *Staging) (c Committed, err error)
 	var undo func() error
 	err = put(func() error {
 		if t.session != session {
-			return ErrSuperseded
+			return session.Err
 		}
 		old, unread, spoken := t.said, t.unread, t.spoken
 		undo = func() error {
-			t.said, t.unread, t.spoken = old.without(session), unread, spoken
+			back := old.without(session)
+			if t.session != session { // it does not know all that have ended
+				pods := maps.Clone(old.pods)
+				maps.DeleteFunc(pods, func(_ string, pod podRules) bool { return pod.UID == "" })
+				back, unread = newSaid(pods), "a commit failed whose stream is over: it is not known which pods have ended meanwhile"
+			}
+			t.said, t.unread, t.spoken = back, unread, spoken
 			return nil
 		}
 		t.said, t.unread, t.spoken = now.without(session), "", true // the client is told of what has ended after the commit

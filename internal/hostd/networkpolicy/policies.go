@@ -173,7 +173,7 @@ func (p *Policies) Disconnect(turn *turns.Turn, iface string) error {
 	} else {
 		name = ""
 	}
-	t.session.tellEnded(endedPort{port, name})
+	t.tell(func(s *Session) { s.ended = append(s.ended, endedPort{port, name}) })
 	return p.update(turn, port.tenant, nil)
 }
 

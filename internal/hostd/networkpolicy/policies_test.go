@@ -746,14 +746,14 @@ func TestNewPodEndsDuringCommit(t *testing.T) {
 // gets the policy of one that has ended meanwhile, by a commit that it has sent before or by the undo of one. A new session is in step.
 func TestClientDoesNotRead(t *testing.T) {
 	disconnect := func(b *bench, iface string) {
-		if err := b.policies.Disconnect(iface); err != nil {
+		if err := b.policies.Disconnect(nil, iface); err != nil {
 			b.Error(err)
 		}
 	}
 	connect := func(b *bench, iface, uid string) {
 		r := b.record(iface)
 		r.PodUID = uid
-		if err := b.policies.Connect(iface, r); err != nil {
+		if err := b.policies.Connect(nil, iface, r); err != nil {
 			b.Error(err)
 		}
 	}
@@ -782,7 +782,7 @@ func TestClientDoesNotRead(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			staged := NewStaging()
+			staged := NewStaging(policylimit.MaxStreamMemory)
 			if err := staged.Add(&hostdpb.ApplyRequest{Pod: podWith("a", "p1", 1, 1)}); err != nil {
 				t.Fatal(err)
 			}
@@ -794,7 +794,7 @@ func TestClientDoesNotRead(t *testing.T) {
 				disconnect(b, "p1")
 			}
 			if during {
-				b.policies.disk.write = func(string, any) error { lose(); return errTooLong }
+				b.policies.disk.write = func(string, func(io.Writer) error) error { lose(); return errTooLong }
 				b.policies.disk.truncate = func(string, int64) error { return errTooLong }
 			} else {
 				lose()
