@@ -41,10 +41,8 @@ func add(ctx context.Context, args *skel.CmdArgs) error {
 	if err := plugin.ConfigError(c.ReadRequest(args.Args)); err != nil {
 		return err
 	}
-	if c.IPAM.Delegated() {
-		if _, err := findIPAM(c.IPAM, args); err != nil {
-			return err
-		}
+	if _, err := findIPAM(c.IPAM, args); err != nil {
+		return err
 	}
 	return attachment.NIC.Add(ctx, c.Base, args, args.IfName, func(at *attachment.Attachment) error {
 		a := &addition{Attachment: at, config: c}

@@ -124,9 +124,8 @@ func Clean(ctx context.Context, network string, args *skel.CmdArgs) error {
 	return err
 }
 
-// releaseLeased releases the IPAM plugin's addresses, if that fails with the configuration of the ADD: it has been valid, and the
-// DEL's may have got a mistake. What the plugin then calls a mistake is no error of the DEL: no repetition could succeed, and the runtime
-// would keep the pod. The runtime repeats a DEL after another failure.
+// releaseLeased releases the IPAM plugin's addresses, if that fails by the ADD's configuration: the DEL's may have got a mistake. What the
+// plugin then calls one is no error: no repetition of the DEL could succeed. The runtime repeats a DEL after another failure.
 func releaseLeased(ctx context.Context, c netconf.Release, args *skel.CmdArgs) error {
 	err := release(ctx, c.IPAM, args)
 	if leased, ok := attachment.NIC.Leased(args.ContainerID, args.IfName); err != nil && ok && !bytes.Equal(leased.StdinData, args.StdinData) {

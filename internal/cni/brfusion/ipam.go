@@ -24,8 +24,11 @@ import (
 // ipamTime bounds one call of the IPAM plugin.
 const ipamTime = 30 * time.Second
 
-// findIPAM returns the path of the IPAM plugin.
+// findIPAM returns the path of the IPAM plugin, "" if there is none.
 func findIPAM(ipam netconf.IPAM, args *skel.CmdArgs) (string, error) {
+	if !ipam.Delegated() {
+		return "", nil
+	}
 	path, err := invoke.FindInPath(ipam.Type, filepath.SplitList(args.Path))
 	if err != nil {
 		return "", plugin.Invalid(fmt.Errorf("ipam.type %q: %w", ipam.Type, err))
@@ -106,11 +109,8 @@ func release(ctx context.Context, ipam netconf.IPAM, args *skel.CmdArgs) error {
 
 // delegate passes a command on to the IPAM plugin, if there is one.
 func delegate(ctx context.Context, ipam netconf.IPAM, args *skel.CmdArgs, command, do string) error {
-	if !ipam.Delegated() {
-		return nil
-	}
 	path, err := findIPAM(ipam, args)
-	if err != nil {
+	if err != nil || path == "" {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, ipamTime)
@@ -127,11 +127,8 @@ func delegate(ctx context.Context, ipam netconf.IPAM, args *skel.CmdArgs, comman
 // collect passes GC on to the IPAM plugin if that supports the version. A plugin
 // without GC has had a DEL for every attachment.
 func collect(ctx context.Context, c netconf.Release, args *skel.CmdArgs) error {
-	if !c.IPAM.Delegated() {
-		return nil
-	}
 	path, err := findIPAM(c.IPAM, args)
-	if err != nil {
+	if err != nil || path == "" {
 		return err
 	}
 	bound, cancel := context.WithTimeout(ctx, ipamTime)

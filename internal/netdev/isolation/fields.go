@@ -41,9 +41,8 @@ type direction struct {
 }
 
 var (
-	out = direction{"egress", 0, source, destination, sourcePort, destinationPort}
-	in  = direction{"ingress", 1, destination, source, destinationPort, sourcePort}
-
+	out        = direction{"egress", 0, source, destination, sourcePort, destinationPort}
+	in         = direction{"ingress", 1, destination, source, destinationPort, sourcePort}
 	directions = []direction{out, in} // by their index
 )
 
@@ -72,7 +71,6 @@ var (
 	isARP  = nft.Is(etherType, 0x08, 0x06)
 	isTCP  = nft.Payload(unix.IPPROTO_TCP)
 	isUDP  = nft.Payload(unix.IPPROTO_UDP)
-	isSCTP = nft.Payload(unix.IPPROTO_SCTP)
 	icmp   = nft.Payload(unix.IPPROTO_ICMP)
 	icmpv6 = nft.Payload(unix.IPPROTO_ICMPV6)
 

@@ -109,7 +109,8 @@ func (t *Table) addFlows(c *nftables.Conn, p Port) error {
 	}
 	for _, d := range directions {
 		for _, by := range directions {
-			addChain(c, passedChain(d, by, k), sets.passed(d, by))
+			addChain(c, byChain("passed", d, by, k), sets.passed(d, by))
+			addChain(c, byChain("seen", d, by, k), sets.seen(d, by, k))
 		}
 		addChain(c, flowChain("known", d, k), sets.known(d, k))
 		addChain(c, flowChain("learn", d, k), sets.learn(d, k))
@@ -120,8 +121,8 @@ func (t *Table) addFlows(c *nftables.Conn, p Port) error {
 	return errors.Join(errs...)
 }
 
-func flowChain(what string, d direction, k key) string { return what + "-" + portChain(d, k) }
-func passedChain(d, by direction, k key) string        { return flowChain("passed-"+by.name, d, k) }
+func flowChain(what string, d direction, k key) string   { return what + "-" + portChain(d, k) }
+func byChain(what string, d, by direction, k key) string { return flowChain(what+"-"+by.name, d, k) }
 
 // passed accepts packets of connections that a direction has begun. A first fragment lets the others pass.
 func (s flows) passed(d, by direction) (rules [][]expr.Any) {
@@ -136,19 +137,11 @@ func (s flows) known(d direction, k key) (rules [][]expr.Any) {
 	add := func(parts ...[]expr.Any) { rules = append(rules, nft.Rule(parts...)) }
 	add(isTCP, begins, nft.Return())
 	for _, s := range s {
-		f := s.family
-		flow, pair := d.flow(f), d.pair(f)
+		f, flow, pair := s.family, d.flow(s.family), d.pair(s.family)
 		for _, by := range directions {
 			begun, closing, pairs := s.begun[by.index], s.closing[by.index], s.pairs[by.index]
-			pass := nft.Goto(passedChain(d, by, k))
-			add(f.is, isTCP, nft.In(closing, flow...), nft.Update(closing, nil, flow...), pass)
-			add(f.is, isTCP, ends, nft.In(begun, flow...), nft.Update(closing, nil, flow...), nft.Delete(begun, flow...), pass)
-			lasts := nft.Rule(notTCP, nft.In(begun, flow...), nft.Update(begun, nil, flow...))
-			if by.index != d.index {
-				lasts = nft.Rule(isTCP, noSYN, nft.In(begun, flow...), nft.UpdateFor(begun, openTime, flow...))
-			}
-			add(f.is, lasts, pass)
-			add(f.is, nft.In(begun, flow...), pass)
+			add(f.is, isTCP, nft.In(closing, flow...), nft.Update(closing, nil, flow...), nft.Goto(byChain("passed", d, by, k)))
+			add(f.is, nft.In(begun, flow...), nft.Goto(byChain("seen", d, by, k)))
 			add(f.is, f.fragments.Later, nft.In(pairs, pair...), nft.Accept())
 			add(f.is, notTCP, notUDP, notSCTP, nft.In(pairs, pair...), nft.Update(pairs, nil, pair...), nft.Accept())
 		}
@@ -156,19 +149,32 @@ func (s flows) known(d direction, k key) (rules [][]expr.Any) {
 	return rules
 }
 
+// seen accepts packets of connections that a direction has begun and that are not closing.
+func (s flows) seen(d, by direction, k key) (rules [][]expr.Any) {
+	pass := nft.Goto(byChain("passed", d, by, k))
+	for _, s := range s {
+		flow, begun := d.flow(s.family), s.begun[by.index]
+		lasts := nft.Rule(notTCP, nft.Update(begun, nil, flow...))
+		if by.index != d.index {
+			lasts = nft.Rule(isTCP, noSYN, nft.UpdateFor(begun, openTime, flow...))
+		}
+		rules = append(rules, nft.Rule(s.is, isTCP, ends, nft.Update(s.closing[by.index], nil, flow...), nft.Delete(begun, flow...), pass), nft.Rule(s.is, lasts))
+	}
+	return append(rules, pass)
+}
+
 // learn accepts a packet that the rules allow, and makes its connection known. It returns
 // if a set is full.
 func (s flows) learn(d direction, k key) (rules [][]expr.Any) {
 	add := func(parts ...[]expr.Any) { rules = append(rules, nft.Rule(parts...)) }
-	pass := nft.Goto(passedChain(d, d, k))
+	pass := nft.Goto(byChain("passed", d, d, k))
 	for _, s := range s {
 		f, flow, begun := s.family, d.flow(s.family), s.begun[d.index]
 		add(f.is, isTCP, begins, nft.Delete(s.closing[0], flow...), nft.Delete(s.closing[1], flow...))
-		add(f.is, isTCP, nft.UpdateFor(begun, openingTime, flow...), pass)
-		for _, protocol := range [][]expr.Any{isUDP, isSCTP} {
-			add(f.is, protocol, nft.UpdateFor(begun, onceTime, flow...), pass)
-		}
 		add(f.is, notTCP, notUDP, notSCTP, nft.Update(s.pairs[d.index], nil, d.pair(f)...), nft.Accept())
+		add(notTCP, notUDP, notSCTP, nft.Return())
+		add(f.is, isTCP, nft.UpdateFor(begun, openingTime, flow...), pass)
+		add(f.is, notTCP, nft.UpdateFor(begun, onceTime, flow...), pass)
 	}
 	return rules
 }

@@ -123,7 +123,8 @@ func (t *Table) removePort(c *nftables.Conn, p Port) error {
 	k := p.key()
 	err := changeMaps(c.SetDeleteElements, k)
 	for _, d := range directions { // a chain before those to which it jumps
-		for _, name := range []string{portChain(d, k), flowChain("known", d, k), flowChain("learn", d, k), passedChain(d, out, k), passedChain(d, in, k)} {
+		seen, passed := []string{byChain("seen", d, out, k), byChain("seen", d, in, k)}, []string{byChain("passed", d, out, k), byChain("passed", d, in, k)}
+		for _, name := range slices.Concat([]string{portChain(d, k), flowChain("known", d, k), flowChain("learn", d, k)}, seen, passed) {
 			chain := &nftables.Chain{Table: table, Name: name}
 			c.FlushChain(chain)
 			c.DelChain(chain)
