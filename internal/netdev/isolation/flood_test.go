@@ -74,7 +74,7 @@ func TestAttackForgedDatagrams(t *testing.T) {
 			n.serve(pod, "udp", 80)
 		}
 		isolated := func(iface string) Port {
-			return Port{Interface: iface, Link: link, Ingress: allow(Rule{Peers: everyone}), Egress: allow(Rule{Peers: pod(3)})}
+			return Port{Interface: iface, Link: link, Ingress: allow(Rule{Peers: everyone}), Egress: allow(Rule{pod(3), udp(80)}, Rule{Peers: pod(2)})}
 		}
 		n.open(isolated("p1"), isolated("p2"))
 		forged := func(i int) netip.AddrPort {
@@ -97,7 +97,7 @@ func TestAttackForgedDatagrams(t *testing.T) {
 			t.Errorf("from the pod itself: datagram of several fragments: %v", err)
 		}
 		n.in(1, func() {
-			ping, err := net.Dial("ip4:icmp", v4(3).String())
+			ping, err := net.Dial("ip4:icmp", v4(2).String())
 			n.check(err)
 			defer ping.Close()
 			_, err = ping.Write([]byte{8, 0, 0xf7, 0xfe, 0, 1, 0, 0})
@@ -115,12 +115,12 @@ func TestAttackForgedEnds(t *testing.T) {
 	inNetwork(t, func(n *network) {
 		n.serve(3, "tcp", 80)
 		n.open(Port{Interface: "p1", Link: link, Ingress: allow(Rule{Peers: everyone}), Egress: allow(Rule{Peers: pod(3)})})
-		n.send(4, v4(1), 2*closingSize, func(i int) []byte {
+		n.send(4, v4(1), 3*closingSize, func(i int) []byte {
 			segment := []byte{4, 0, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 0x02, 0xff, 0xff, 0, 0, 0, 0}
 			if i%2 == 1 {
 				segment[13] = 0x04 // RST after SYN
 			}
-			return ipv4(netip.AddrFrom4([4]byte{198, 18, byte(i >> 9), byte(i >> 1)}), v4(1), unix.IPPROTO_TCP, 0, segment)
+			return ipv4(netip.AddrFrom4([4]byte{198, byte(18 + i>>17), byte(i >> 9), byte(i >> 1)}), v4(1), unix.IPPROTO_TCP, 0, segment)
 		})
 		n.expectFull("p1", "closing-ingress4", closingSize)
 		n.connectsTo("from the pod itself", 1, v4(3), "tcp", 80)
