@@ -342,7 +342,7 @@ func TestManifests(t *testing.T) {
 			a["unnest.io/fraction.0.model"] + ", " + a["unnest.io/fraction.1.model"]
 	}
 	want := map[string]string{
-		"ann_big.yaml":                "ann/big: ann big b,c;a on large, xlarge",
+		"ann_big.yaml":                "ann/big: ann big a;b,c on xlarge, large",
 		"dan_3_be55e4cc5c4b3d7c.yaml": "/3: Dan= 3 a,c;b on xlarge, large",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -34,19 +34,29 @@ type Fraction struct {
 	Containers []string
 }
 
-// Split returns the split pods of a plan in the user's order, with fractions sorted by VM. A
-// pod of Kubernetes has its own names. For others, the user is the namespace, if it is a valid
-// name of one. A name that has to be changed and would then be that of another pod of the user
-// gets a hash.
+// Split returns the split pods of a plan in the user's order. The fraction of the first container is the first, which
+// Kubernetes takes for the pod; the others are sorted by VM. Sidecars are in none: init containers run in the first
+// fraction, wherever the plan has put them. A pod of Kubernetes has its own names. For others, the user is the namespace,
+// if it is a valid name of one. A name that has to be changed and would then be that of another pod of the user gets a hash.
 func Split(u cluster.User, c cluster.Catalogue, p cluster.Plan) []Pod {
 	fractions := make([][]Fraction, len(u.Pods))
 	for _, vm := range p.VMs {
 		for _, placed := range summary.ByPod(vm.Parts) {
-			f := Fraction{VM: vm.ID, Model: c[vm.Model].Name}
-			for _, k := range placed.Containers {
-				f.Containers = append(f.Containers, u.Pods[placed.Pod].Containers[k].Name)
+			f, pod, sidecars, at := Fraction{VM: vm.ID, Model: c[vm.Model].Name}, u.Pods[placed.Pod], 0, len(fractions[placed.Pod])
+			if pod.Origin != nil {
+				sidecars = pod.Origin.Sidecars
 			}
-			fractions[placed.Pod] = append(fractions[placed.Pod], f)
+			for _, k := range placed.Containers {
+				if k >= sidecars {
+					f.Containers = append(f.Containers, pod.Containers[k].Name)
+				}
+				if k == sidecars {
+					at = 0
+				}
+			}
+			if len(f.Containers) > 0 {
+				fractions[placed.Pod] = slices.Insert(fractions[placed.Pod], at, f)
+			}
 		}
 	}
 	namespace, same := kubeName(u.Name, maxNamespace, "")
@@ -211,11 +221,11 @@ func Files(pods []Pod) []File {
 	return files
 }
 
-// partition is the value of the annotation with the fractions sorted, so that equal splits have
+// partition is the value of the annotation with the fractions after the first sorted, so that equal splits have
 // equal texts.
 func (p Pod) partition() string {
 	parts := p.containers()
-	slices.Sort(parts)
+	slices.Sort(parts[1:])
 	return strings.Join(parts, ";")
 }
 

@@ -54,7 +54,7 @@ func TestWorkloads(t *testing.T) {
 		}
 		return p
 	}
-	files := Files([]Pod{pod("web-1", "Deployment", "web", "a b", "c"), pod("web-2", "Deployment", "web", "c", "a b"), pod("web-3", "Deployment", "web", "a", "b c"), pod("alone", "", "", "a", "b")})
+	files := Files([]Pod{pod("web-1", "Deployment", "web", "front c", "b", "a"), pod("web-2", "Deployment", "web", "front c", "a", "b"), pod("web-3", "Deployment", "web", "front", "b c", "a"), pod("alone", "", "", "a", "b")})
 	want := `# 2 of its pods are split so in the plan, 1 otherwise.
 apiVersion: apps/v1
 kind: Deployment
@@ -65,13 +65,38 @@ spec:
   template:
     metadata:
       annotations:
-        unnest.io/split: "a,b;c"
+        unnest.io/split: "front,c;a;b"
 `
 	if len(files) != 2 || !strings.Contains(string(files[0].Text), "kind: Pod") || files[1].Name != "shop_deployment_web.yaml" {
 		t.Fatalf("files %v", files)
 	}
 	if diff := cmp.Diff(want, string(files[1].Text)); diff != "" {
 		t.Errorf("patch (-want +got):\n%s", diff)
+	}
+}
+
+// The fraction of the first container is the pod of Kubernetes. Sidecars are init containers, which no annotation names.
+func TestFirstFraction(t *testing.T) {
+	parts := func(containers ...int) (all []cluster.Part) {
+		for _, k := range containers {
+			all = append(all, cluster.Part{Container: k})
+		}
+		return all
+	}
+	for want, vms := range map[string][]cluster.VM{
+		"front,log;back": {{Parts: parts(0, 3)}, {Parts: parts(1, 2)}},
+		"front;log;back": {{Parts: parts(0, -1)}, {Parts: parts(2)}, {Parts: parts(3)}, {Parts: parts(1)}},
+		"none":           {{Parts: parts(0)}, {Parts: parts(1, 2, 3)}},
+	} {
+		u := cluster.User{Pods: []cluster.Pod{{Name: "web", Origin: &cluster.Origin{Namespace: "shop", Name: "web", Sidecars: 1},
+			Containers: []cluster.Container{{Name: "proxy"}, {Name: "front"}, {Name: "log"}, {Name: "back"}}}}}
+		got := "none"
+		for _, p := range Split(u, cluster.Catalogue{{Name: "large"}}, cluster.Plan{VMs: vms}) {
+			got = strings.Join(p.containers(), ";")
+		}
+		if got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
 	}
 }
 
