@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -42,6 +43,9 @@ func (a *admit) Handle(ctx context.Context, request admission.Request) admission
 		return c.Spec.AccessModes, err
 	}})
 	if err == nil {
+		err = a.queue(ctx, &p)
+	}
+	if err == nil {
 		err = a.try(ctx, &p)
 	}
 	if err != nil {
@@ -52,6 +56,18 @@ func (a *admit) Handle(ctx context.Context, request admission.Request) admission
 		return admission.Errored(http.StatusInternalServerError, err)
 	}
 	return admission.PatchResponseFromRaw(request.Object.Raw, changed)
+}
+
+// queue refuses the pod as long as an older one of its namespace waits for a quota.
+func (a *admit) queue(ctx context.Context, p *corev1.Pod) error {
+	var all corev1.PodList
+	if err := a.client.List(ctx, &all, client.InNamespace(p.Namespace), client.HasLabels{splitpod.PodLabel}); err != nil {
+		return err
+	}
+	if first := splitpod.Ahead(p, pointers(all.Items), time.Now()); first != nil {
+		return fmt.Errorf("pod %s waits for room in a quota for its fractions, and is older; try again later, delete that pod, or raise the quota", first.Name)
+	}
+	return nil
 }
 
 // try has the API server check the companions as it checks the pod: what they are, and whether the

@@ -82,7 +82,7 @@ func newWorld(t *testing.T) *world {
 	for _, o := range kubetest.SplitObjects(t, namespace, fmt.Sprintf("https://127.0.0.1:%d/admit", w.port)) {
 		w.create(o)
 	}
-	kubetest.StartControllers(t, config, "garbage-collector-controller,deployment-controller,replicaset-controller")
+	kubetest.StartControllers(t, config, "garbage-collector-controller,deployment-controller,replicaset-controller,resourcequota-controller")
 	return w
 }
 
@@ -118,6 +118,7 @@ func (w *world) controller(changes int32) (stop func()) {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	config := rest.CopyConfig(w.config)
+	config.QPS, config.Burst = 0, 0 // as unnest-kube's
 	config.Impersonate = rest.ImpersonationConfig{UserName: account, Groups: []string{"system:serviceaccounts", "system:authenticated"}}
 	if changes > 0 {
 		left := &atomic.Int32{}
@@ -302,7 +303,9 @@ func TestOnAPIServer(t *testing.T) {
 		{"refused", w.refused},
 		{"others change nothing", w.immutable},
 		{"no room", w.noRoom},
+		{"just enough room", w.exact},
 		{"a Deployment", w.deployment},
+		{"a quota for one pod", w.quota},
 		{"the certificate is replaced", w.rotate},
 		{"a kubelet chooses no host", w.forgedHost},
 	} {
@@ -314,6 +317,7 @@ func TestOnAPIServer(t *testing.T) {
 	w.t = t
 	stop()
 	t.Run("the webhook is down", func(t *testing.T) { w.t = t; w.down() })
+	t.Run("a companion is left over", func(t *testing.T) { w.t = t; w.orphan() })
 	t.Run("killed at each step", func(t *testing.T) { w.t = t; w.killed() })
 	t.Run("nodes of any hosts", func(t *testing.T) { w.t = t; w.network() })
 }
@@ -485,6 +489,10 @@ func (w *world) immutable() {
 		if err == nil || !strings.Contains(err.Error(), "unnest-split") {
 			w.t.Errorf("%s of %s: %v, want a refusal", tt.metadata, tt.name, err)
 		}
+		err = w.Status().Patch(w.t.Context(), p, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":`+tt.metadata+`}`)))
+		if err == nil || !strings.Contains(err.Error(), "unnest-split") {
+			w.t.Errorf("%s of %s by its status: %v, want a refusal", tt.metadata, tt.name, err)
+		}
 	}
 	whole = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "whole"}}
 	w.check(w.Patch(w.t.Context(), whole, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"annotations": {"other": "x"}}}`))))
@@ -514,15 +522,89 @@ func (w *world) noRoom() {
 	w.end()
 }
 
-// A Deployment counts a split pod once, replaces it in a rollout, and removes it.
-func (w *world) deployment() {
-	two := int32(2)
+// The large fraction gets the only node that has room for it, though the scheduler places the small one before, and would rather have it there.
+func (w *world) exact() {
+	full := pod("shop", "full", "", "a")
+	full.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("7")
+	full.Spec.NodeSelector = map[string]string{corev1.LabelHostname: "b2"}
+	w.create(full)
+	w.running("full")
+	p := pod("shop", "web", "a;b", "a", "b")
+	p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("7500m")
+	p.Spec.Containers[1].Resources.Requests["cpu"] = resource.MustParse("1")
+	w.create(p)
+	if c := w.running("web", "web-f1")[1]; c.Spec.NodeName != "b2" {
+		w.t.Errorf("the companion is on %s", c.Spec.NodeName)
+	}
+	w.check(w.DeleteAllOf(w.t.Context(), &corev1.Pod{}, client.InNamespace("shop"), client.GracePeriodSeconds(0)))
+	w.end()
+}
+
+// Of two pods whose first fractions use a quota up, one gives its part of that back, and the other runs.
+func (w *world) quota() {
+	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "q"}, Spec: corev1.ResourceQuotaSpec{
+		Hard: corev1.ResourceList{corev1.ResourceRequestsCPU: resource.MustParse("200m")},
+	}}
+	w.create(q)
+	w.eventually("the quota counts", func() error {
+		err := w.Get(w.t.Context(), client.ObjectKeyFromObject(q), q)
+		if err == nil && q.Status.Hard == nil {
+			err = errors.New("it does not")
+		}
+		return err
+	})
+	d := replicas("d", 2)
+	w.create(d)
+	w.eventually("a pod runs", func() error {
+		var all corev1.PodList
+		err := w.List(w.t.Context(), &all, client.InNamespace("shop"))
+		for i := range all.Items {
+			if all.Items[i].Spec.NodeName == "" {
+				err = errors.Join(err, fmt.Errorf("%s has no node", all.Items[i].Name))
+			}
+		}
+		if len(all.Items) != 2 {
+			err = errors.Join(err, fmt.Errorf("%d pods, want one with its companion", len(all.Items)))
+		}
+		return err
+	})
+	w.check(w.Delete(w.t.Context(), d, client.PropagationPolicy(metav1.DeletePropagationBackground)))
+	w.check(w.Delete(w.t.Context(), q))
+	w.end()
+}
+
+// replicas returns a Deployment of pods with two fractions.
+func replicas(name string, count int32) *appsv1.Deployment {
 	template := pod("", "", "a;b", "a", "b")
-	template.Labels = map[string]string{"app": "d"}
-	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "d"}, Spec: appsv1.DeploymentSpec{
-		Replicas: &two, Selector: &metav1.LabelSelector{MatchLabels: template.Labels},
+	template.Labels = map[string]string{"app": name}
+	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: appsv1.DeploymentSpec{
+		Replicas: &count, Selector: &metav1.LabelSelector{MatchLabels: template.Labels},
 		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: template.Labels, Annotations: template.Annotations}, Spec: template.Spec},
 	}}
+}
+
+// A companion that has lost its owner while no controller ran is deleted by the next one.
+func (w *world) orphan() {
+	stop := w.controller(0)
+	p := pod("shop", "web", "a;b", "a", "b")
+	w.create(p)
+	w.running("web", "web-f1")
+	stop()
+	w.check(w.Delete(w.t.Context(), p, client.GracePeriodSeconds(0), client.PropagationPolicy(metav1.DeletePropagationOrphan)))
+	w.eventually("the companion has no owner", func() error {
+		c, err := w.get("web-f1")
+		if err == nil && len(c.OwnerReferences) > 0 {
+			err = errors.New("it has one")
+		}
+		return err
+	})
+	defer w.controller(0)()
+	w.end()
+}
+
+// A Deployment counts a split pod once, replaces it in a rollout, and removes it.
+func (w *world) deployment() {
+	d := replicas("d", 2)
 	w.create(d)
 	pods := func(ready bool) error {
 		var all corev1.PodList
@@ -587,6 +669,17 @@ func (w *world) network() {
 	change := []byte(`{"metadata":{"annotations":{"unnest.io/segment-network":"{}"}}}`)
 	if err := w.Patch(w.t.Context(), p, client.RawPatch("application/merge-patch+json", change)); err == nil || !strings.Contains(err.Error(), "unnest.io/segment-network is for the controller") {
 		w.t.Errorf("another segment for the pod: %v, want a refusal", err)
+	}
+	if err := w.Status().Patch(w.t.Context(), p, client.RawPatch("application/merge-patch+json", change)); err == nil || !strings.Contains(err.Error(), "unnest.io/segment-network is for the controller") {
+		w.t.Errorf("another segment by the status: %v, want a refusal", err)
+	}
+	for context, refused := range map[string]bool{`{"capabilities":{"add":["net_admin"]}}`: true, `{"privileged":true}`: true, `{"capabilities":{"add":["CHOWN"]}}`: false} {
+		c := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-f1"}}
+		change := []byte(`{"spec":{"ephemeralContainers":[{"name":"debug","image":"none","securityContext":` + context + `}]}}`)
+		err := w.SubResource("ephemeralcontainers").Patch(w.t.Context(), c, client.RawPatch("application/strategic-merge-patch+json", change))
+		if refused != (err != nil) || refused && !strings.Contains(err.Error(), "an ephemeral container of a fraction") {
+			w.t.Errorf("an ephemeral container with %s: %v", context, err)
+		}
 	}
 	w.check(w.Delete(w.t.Context(), p, client.GracePeriodSeconds(0)))
 	stop()

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -24,6 +25,8 @@ type reconciler struct {
 	events        events.EventRecorder
 	retry         time.Duration
 	encrypted     bool
+
+	prepared map[types.UID]*corev1.Pod // by this process, which the cache may lack; one worker has it
 }
 
 // Reconcile does the next step of a pod. Its changes make it run again.
@@ -40,13 +43,17 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{RequeueAfter: r.retry}, nil
 	}
 	err = r.execute(ctx, p, step)
+	if apierrors.IsForbidden(err) && len(step.Create) > 0 {
+		err, step.Again = r.forbidden(ctx, p, err), r.retry
+	}
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) { // the cache is behind
 		return reconcile.Result{RequeueAfter: r.retry / 10}, nil
 	}
 	if err != nil {
 		r.events.Eventf(p, nil, corev1.EventTypeWarning, "SplitFails", "Split", "%v", err)
+		return reconcile.Result{}, err
 	}
-	return reconcile.Result{}, err
+	return reconcile.Result{RequeueAfter: step.Again}, nil
 }
 
 // next returns the pod and its next step; nil: there is nothing to do. An error with a pod is why
@@ -55,6 +62,9 @@ func (r *reconciler) next(ctx context.Context, from client.Reader, request recon
 	p := &corev1.Pod{}
 	if err := from.Get(ctx, request.NamespacedName, p); err != nil {
 		return nil, splitpod.Step{}, client.IgnoreNotFound(err)
+	}
+	if splitpod.Orphaned(p) {
+		return p, splitpod.Step{Delete: []*corev1.Pod{p}}, nil
 	}
 	if !splitpod.IsSplit(p) {
 		return nil, splitpod.Step{}, nil
@@ -69,14 +79,50 @@ func (r *reconciler) next(ctx context.Context, from client.Reader, request recon
 	if err != nil {
 		return nil, splitpod.Step{}, err
 	}
+	prepared := map[types.UID]*corev1.Pod{}
+	for i := range all.Items {
+		f := &all.Items[i]
+		if mine := r.prepared[f.UID]; mine != nil && f.Labels[splitpod.PodLabel] == "" {
+			prepared[f.UID], *f = mine, *mine
+		}
+	}
+	if len(all.Items) > 0 {
+		r.prepared = prepared
+	}
+	in := splitpod.Cluster{Nodes: pointers(nodes.Items), Pods: pointers(all.Items), Now: time.Now()}
+	if in.Volumes, err = r.volumes(ctx, p); err != nil {
+		return p, splitpod.Step{}, err
+	}
 	var companions []*corev1.Pod
 	for i := range own.Items {
 		if splitpod.Owns(p, &own.Items[i]) {
 			companions = append(companions, &own.Items[i])
 		}
 	}
-	step, err := splitpod.Next(p, companions, pointers(nodes.Items), pointers(all.Items))
+	step, err := splitpod.Next(p, companions, in)
 	return p, step, err
+}
+
+// volumes returns which nodes reach the volumes of a pod that waits for a place, by claim. Claims that wait for a node have none.
+func (r *reconciler) volumes(ctx context.Context, p *corev1.Pod) (map[string]*corev1.NodeSelector, error) {
+	all := map[string]*corev1.NodeSelector{}
+	for _, name := range splitpod.Claims(p) {
+		var claim corev1.PersistentVolumeClaim
+		if err := r.live.Get(ctx, client.ObjectKey{Namespace: p.Namespace, Name: name}, &claim); err != nil {
+			return nil, err
+		}
+		if claim.Spec.VolumeName == "" {
+			continue
+		}
+		var v corev1.PersistentVolume
+		if err := r.live.Get(ctx, client.ObjectKey{Name: claim.Spec.VolumeName}, &v); err != nil {
+			return nil, err
+		}
+		if v.Spec.NodeAffinity != nil {
+			all[name] = v.Spec.NodeAffinity.Required
+		}
+	}
+	return all, nil
 }
 
 func pointers[T any](items []T) []*T {
@@ -95,8 +141,15 @@ func (r *reconciler) execute(ctx context.Context, p *corev1.Pod, s splitpod.Step
 			}
 		}
 	}
-	if s.Prepare != "" {
-		err = r.change(ctx, p, func(p *corev1.Pod) { splitpod.Prepare(p, s.Prepare, rand.Text()) })
+	if s.Prepare.Host != "" {
+		var prepared *corev1.Pod
+		err = r.change(ctx, p, func(p *corev1.Pod) {
+			splitpod.Prepare(p, s.Prepare, rand.Text())
+			prepared = p
+		})
+		if err == nil {
+			r.prepared[p.UID] = prepared
+		}
 	}
 	each(s.Create, func(c *corev1.Pod) error { return r.create(ctx, p, c) })
 	each(s.Release, func(f *corev1.Pod) error { return r.change(ctx, f, splitpod.Release) })
@@ -121,10 +174,29 @@ func (r *reconciler) execute(ctx context.Context, p *corev1.Pod, s splitpod.Step
 		r.events.Eventf(p, nil, corev1.EventTypeWarning, "SplitRebuild", "Delete", "the pod is deleted: %s", s.Rebuild)
 		err = r.remove(ctx, p)
 	}
-	if s.Ready != nil {
-		err = r.ready(ctx, p, *s.Ready)
+	if s.Ready != nil && *s.Ready {
+		err = r.condition(ctx, p, corev1.ConditionTrue, "FractionsReady")
+	} else if s.Ready != nil {
+		err = r.condition(ctx, p, corev1.ConditionFalse, "FractionsNotReady")
 	}
 	return err
+}
+
+// forbidden notes that the API server refuses a companion, as for want of a quota, or has the pod give up what it has of that.
+func (r *reconciler) forbidden(ctx context.Context, p *corev1.Pod, why error) error {
+	var all corev1.PodList
+	if err := r.List(ctx, &all, client.InNamespace(p.Namespace), client.HasLabels{splitpod.PodLabel}); err != nil {
+		return err
+	}
+	if yield := splitpod.Yield(p, pointers(all.Items), time.Now()); yield != "" {
+		r.events.Eventf(p, nil, corev1.EventTypeWarning, "SplitRebuild", "Delete", "the pod is deleted: %s: %v", yield, why)
+		return r.remove(ctx, p)
+	}
+	r.events.Eventf(p, nil, corev1.EventTypeWarning, "SplitWaits", "Split", "%v", why)
+	if splitpod.Refused(p).IsZero() {
+		return r.condition(ctx, p, corev1.ConditionFalse, splitpod.ForbiddenReason)
+	}
+	return nil
 }
 
 // change changes a pod unless somebody else has changed it meanwhile.
@@ -164,14 +236,11 @@ func (r *reconciler) remove(ctx context.Context, p *corev1.Pod, o ...client.Dele
 	return client.IgnoreNotFound(r.Delete(ctx, p, append(o, client.Preconditions{UID: &p.UID})...))
 }
 
-// ready says in the pod's status whether its companions are ready.
-func (r *reconciler) ready(ctx context.Context, p *corev1.Pod, ready bool) error {
-	c := corev1.PodCondition{Type: splitpod.ReadyCondition, Status: corev1.ConditionFalse, Reason: "FractionsNotReady", LastTransitionTime: metav1.Now()}
-	if ready {
-		c.Status, c.Reason = corev1.ConditionTrue, "FractionsReady"
-	}
-	was := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID}}
+// condition says in the pod's status whether its companions are ready. It changes no other pod of the name, as note.
+func (r *reconciler) condition(ctx context.Context, p *corev1.Pod, status corev1.ConditionStatus, reason string) error {
+	was := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}}
 	now := was.DeepCopy()
-	now.Status.Conditions = []corev1.PodCondition{c}
+	now.UID = p.UID
+	now.Status.Conditions = []corev1.PodCondition{{Type: splitpod.ReadyCondition, Status: status, Reason: reason, LastTransitionTime: metav1.Now()}}
 	return r.Status().Patch(ctx, now, client.StrategicMergeFrom(was))
 }

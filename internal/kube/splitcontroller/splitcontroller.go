@@ -20,6 +20,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -55,6 +56,13 @@ type Options struct {
 	retry time.Duration // of a pod that waits; 0: 5 s
 }
 
+// unlimited leaves the rate of requests to the API server, which shares it out fairly. Without that, client-go waits after five a second.
+func unlimited(api *rest.Config) *rest.Config {
+	api = rest.CopyConfig(api)
+	api.QPS = -1
+	return api
+}
+
 // Run admits and looks after split pods until ctx ends. Several processes may run: all admit pods,
 // and one controls them.
 func Run(ctx context.Context, api *rest.Config, o Options) error {
@@ -65,6 +73,7 @@ func Run(ctx context.Context, api *rest.Config, o Options) error {
 		return err
 	}
 	certificates := &certificates{options: o}
+	api = unlimited(api)
 	m, err := ctrl.NewManager(api, ctrl.Options{
 		Scheme: scheme, Logger: logger,
 		Cache:                         cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
@@ -87,8 +96,11 @@ func Run(ctx context.Context, api *rest.Config, o Options) error {
 		return err
 	}
 	m.GetWebhookServer().Register(admitURL, &webhook.Admission{Handler: newAdmission(scheme, certificates.client, o.Span)})
-	r := &reconciler{Client: m.GetClient(), live: m.GetAPIReader(), events: m.GetEventRecorder(Name), retry: cmp.Or(o.retry, 5*time.Second), encrypted: o.Encrypted}
-	split := predicate.NewPredicateFuncs(func(o client.Object) bool { return splitpod.IsSplit(o.(*corev1.Pod)) })
+	r := &reconciler{Client: m.GetClient(), live: m.GetAPIReader(), events: m.GetEventRecorder(Name), retry: cmp.Or(o.retry, 5*time.Second), encrypted: o.Encrypted, prepared: map[types.UID]*corev1.Pod{}}
+	split := predicate.NewPredicateFuncs(func(o client.Object) bool {
+		p := o.(*corev1.Pod)
+		return splitpod.IsSplit(p) || splitpod.Orphaned(p)
+	})
 	err = errors.Join(
 		m.Add(certificates),
 		m.AddHealthzCheck("running", func(*http.Request) error { return nil }),

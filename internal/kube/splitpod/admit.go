@@ -95,6 +95,7 @@ func refuse(p *corev1.Pod, span string) error {
 		{span == SpanNetwork && ownsNetwork(s), "securityContext: a privileged container, or one with NET_ADMIN, could send into other segments of its node", "take that from it"},
 		{len(s.ResourceClaims) > 0, "resourceClaims: devices of several nodes cannot be claimed for one pod", "remove them"},
 		{s.Resources != nil, "resources: they cannot be divided between nodes", "set those of the containers"},
+		{strings.Contains(hostname(p), "."), "name: companions cannot have its host name, because it has dots", "set hostname"},
 		{s.NodeName != "", "nodeName: the pod has one node already", "use nodeSelector or affinity"},
 		{owner != nil && owner.Kind == "DaemonSet", "owner: a pod of a DaemonSet belongs to one node", "remove the annotation from the DaemonSet's template"},
 		{slices.ContainsFunc(s.Volumes, ofHost), "volumes: those of the driver " + VolumeDriver + " are for the webhook of split pods only", "use an emptyDir"},

@@ -1,6 +1,7 @@
 package splitpod
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -16,16 +17,21 @@ import (
 // ReplicaSets, PodDisruptionBudgets and autoscalers count the pod once. For NetworkPolicies, the
 // policy client reads the pod's labels from an annotation.
 func Companions(p *corev1.Pod) (all []*corev1.Pod, err error) {
-	var further []fraction
+	fractions, err := further(p)
+	for i, f := range fractions {
+		all = append(all, companion(p, i+1, f))
+	}
+	return all, err
+}
+
+// further returns the fractions that are noted in the pod.
+func further(p *corev1.Pod) (all []fraction, err error) {
 	text, ok := p.Annotations[CompanionsAnnotation]
 	if !ok {
 		return nil, errNotSplit
 	}
-	if err := json.Unmarshal([]byte(text), &further); err != nil {
+	if err := json.Unmarshal([]byte(text), &all); err != nil {
 		return nil, fmt.Errorf("read annotation %s: %w", CompanionsAnnotation, err)
-	}
-	for i, f := range further {
-		all = append(all, companion(p, i+1, f))
 	}
 	return all, nil
 }
@@ -45,6 +51,9 @@ func companion(p *corev1.Pod, number int, f fraction) *corev1.Pod {
 	spec.Affinity.PodAntiAffinity = &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
 		LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{PodLabel: string(p.UID)}}, TopologyKey: corev1.LabelHostname,
 	}}}
+	if f.Node != "" {
+		prefer(&spec, f.Node)
+	}
 	for _, v := range spec.Volumes {
 		if ofHost(v) {
 			v.CSI.VolumeAttributes["pod"] = string(p.UID)
@@ -76,12 +85,14 @@ func companionName(pod string, number int) string {
 	return strings.TrimRight(pod[:min(len(pod), 253-len(suffix))], "-.") + suffix
 }
 
-// hostname is that of the pod, as the kubelet makes it of the name.
+// hostname is what companions have, so that their host name is the pod's: the kubelet makes it of the name. That of a new pod may
+// lack its end.
 func hostname(p *corev1.Pod) string {
-	if p.Spec.Hostname != "" {
+	if p.Spec.Hostname != "" || p.Spec.HostnameOverride != nil {
 		return p.Spec.Hostname
 	}
-	return strings.TrimRight(p.Name[:min(len(p.Name), 63)], "-.")
+	name := cmp.Or(p.Name, p.GenerateName)
+	return strings.TrimRight(name[:min(len(name), 63)], "-.")
 }
 
 // labels returns the pod's labels without ours, in JSON.

@@ -24,17 +24,17 @@ func networkPod(t *testing.T, p *corev1.Pod, nodes []*corev1.Node) (_, c *corev1
 	if err := Admit(p, Options{Span: SpanNetwork}); err != nil {
 		t.Fatal(err)
 	}
-	s, err := Next(p, nil, nodes, []*corev1.Pod{p})
-	if err != nil || s.Prepare != SpanNetwork {
+	s, err := Next(p, nil, Cluster{Nodes: nodes, Pods: []*corev1.Pod{p}})
+	if err != nil || s.Prepare.Host != SpanNetwork {
 		t.Fatalf("the pod has no place: %+v, %v", s, err)
 	}
 	Prepare(p, s.Prepare, "key")
-	s, err = Next(p, nil, nil, nil)
+	s, err = Next(p, nil, Cluster{})
 	if err != nil || len(s.Create) != 1 || s.Create[0].Spec.NodeSelector[HostLabel] != SpanNetwork || Unplaced(p) {
 		t.Fatalf("%+v, %v; node selector %v", s, err, p.Spec.NodeSelector)
 	}
 	c = s.Create[0]
-	s, err = Next(p, []*corev1.Pod{c}, nil, nil)
+	s, err = Next(p, []*corev1.Pod{c}, Cluster{})
 	if err != nil || len(s.Release) != 2 || s.Release[1] != p {
 		t.Fatalf("%+v, %v", s, err)
 	}
@@ -53,12 +53,12 @@ func TestConnect(t *testing.T) {
 	}
 	for _, on := range []string{"", "y"} {
 		c.Spec.NodeName = on
-		if s, err := Next(p, []*corev1.Pod{c}, nodes, nil); err != nil || len(s.Connect) > 0 || s.Ready == nil || *s.Ready {
+		if s, err := Next(p, []*corev1.Pod{c}, Cluster{Nodes: nodes}); err != nil || len(s.Connect) > 0 || s.Ready == nil || *s.Ready {
 			t.Errorf("connected before all have nodes: %+v, %v", s, err)
 		}
 	}
 	p.Spec.NodeName = "x"
-	s, err := Next(p, []*corev1.Pod{c}, nodes, nil)
+	s, err := Next(p, []*corev1.Pod{c}, Cluster{Nodes: nodes})
 	if err != nil || len(s.Connect) != 2 || s.Connect[0].Name != p.Name || s.Connect[1].Name != c.Name {
 		t.Fatalf("%+v, %v", s, err)
 	}
@@ -74,17 +74,17 @@ func TestConnect(t *testing.T) {
 	}
 	other := newPod("", "a")
 	other.Annotations[NetworkAnnotation] = fmt.Sprintf(`{"vni":%d}`, vni)
-	again, err := Next(p, []*corev1.Pod{c}, nodes, []*corev1.Pod{other})
+	again, err := Next(p, []*corev1.Pod{c}, Cluster{Nodes: nodes, Pods: []*corev1.Pod{other}})
 	if err != nil || networkOf(again.Connect[1]).VNI == vni {
 		t.Errorf("the number of another pod is taken: %v", err)
 	}
 	p = s.Connect[0] // the controller is killed
-	again, err = Next(p, []*corev1.Pod{c}, nil, nil)
+	again, err = Next(p, []*corev1.Pod{c}, Cluster{})
 	if err != nil || len(again.Connect) != 1 || again.Connect[0].Annotations[NetworkAnnotation] != s.Connect[1].Annotations[NetworkAnnotation] {
 		t.Errorf("the companion gets another segment: %+v, %v", again, err)
 	}
 	c = s.Connect[1]
-	if s, err := Next(p, []*corev1.Pod{c}, nil, nil); err != nil || len(s.Connect) > 0 || Unplaced(p) {
+	if s, err := Next(p, []*corev1.Pod{c}, Cluster{}); err != nil || len(s.Connect) > 0 || Unplaced(p) {
 		t.Errorf("connected again: %+v, %v", s, err)
 	}
 }
@@ -94,16 +94,16 @@ func TestConnectInit(t *testing.T) {
 	nodes := []*corev1.Node{networkNode("x", "10.0.0.1"), networkNode("y", "10.0.0.2")}
 	p, c := networkPod(t, initialize(newPod("a;b", "a", "b")), nodes)
 	p.Spec.NodeName, c.Spec.NodeName = "x", "y"
-	s, err := Next(p, []*corev1.Pod{c}, nodes, nil)
+	s, err := Next(p, []*corev1.Pod{c}, Cluster{Nodes: nodes})
 	if err != nil || len(s.Connect) != 1 || s.Connect[0].Name != p.Name {
 		t.Fatalf("%+v, %v", s, err)
 	}
 	p = s.Connect[0]
-	if s, err := Next(p, []*corev1.Pod{c}, nil, nil); err != nil || len(s.Connect) > 0 {
+	if s, err := Next(p, []*corev1.Pod{c}, Cluster{}); err != nil || len(s.Connect) > 0 {
 		t.Errorf("while init containers run: %+v, %v", s, err)
 	}
 	p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.PodInitialized, Status: corev1.ConditionTrue})
-	if s, err := Next(p, []*corev1.Pod{c}, nil, nil); err != nil || len(s.Connect) != 1 || networkOf(s.Connect[0]).Fraction != 2 || networkOf(s.Connect[0]).VNI != networkOf(p).VNI {
+	if s, err := Next(p, []*corev1.Pod{c}, Cluster{}); err != nil || len(s.Connect) != 1 || networkOf(s.Connect[0]).Fraction != 2 || networkOf(s.Connect[0]).VNI != networkOf(p).VNI {
 		t.Errorf("after init containers: %+v, %v", s, err)
 	}
 }
@@ -121,7 +121,7 @@ func TestConnectFamilies(t *testing.T) {
 		nodes := []*corev1.Node{networkNode("x", tt.x...), networkNode("y", tt.y...)}
 		p, c := networkPod(t, newPod("a;b", "a", "b"), nodes)
 		p.Spec.NodeName, c.Spec.NodeName = "x", "y"
-		s, err := Next(p, []*corev1.Pod{c}, nodes, nil)
+		s, err := Next(p, []*corev1.Pod{c}, Cluster{Nodes: nodes})
 		got := fmt.Sprint(err)
 		if err == nil && len(s.Connect) > 0 {
 			got = s.Connect[0].Annotations[NetworkAnnotation]
@@ -139,18 +139,18 @@ func TestCompanionsWithoutHost(t *testing.T) {
 	if err := Admit(p, Options{Span: SpanNetwork}); err != nil {
 		t.Fatal(err)
 	}
-	Prepare(p, SpanNetwork, "key")
+	Prepare(p, Placement{Host: SpanNetwork}, "key")
 	all, err := Companions(p)
 	if err != nil {
 		t.Fatal(err)
 	}
 	delete(all[0].Spec.NodeSelector, HostLabel)
-	s, err := Next(p, all, nodes, nil)
+	s, err := Next(p, all, Cluster{Nodes: nodes})
 	if err != nil || len(s.Delete) != 1 || len(s.Release) > 0 {
 		t.Errorf("%+v, %v", s, err)
 	}
 	Release(all[0])
-	if s, err := Next(p, all, nodes, nil); err != nil || len(s.Delete) > 0 {
+	if s, err := Next(p, all, Cluster{Nodes: nodes}); err != nil || len(s.Delete) > 0 {
 		t.Errorf("a companion that is released already: %+v, %v", s, err)
 	}
 }
@@ -164,10 +164,10 @@ func TestPlaceByNetwork(t *testing.T) {
 		if err := Admit(waits, Options{Span: SpanNetwork}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Next(waits, nil, []*corev1.Node{nodes[0], node("z", host, "4")}, nil); !strings.Contains(fmt.Sprint(err), want) {
+		if _, err := Next(waits, nil, Cluster{Nodes: []*corev1.Node{nodes[0], node("z", host, "4")}}); !strings.Contains(fmt.Sprint(err), want) {
 			t.Errorf("with a node of host %q: %v, want %s", host, err, want)
 		}
-		if _, err := Next(waits, nil, []*corev1.Node{node("z", host, "4")}, nil); host != SpanNetwork && !strings.Contains(fmt.Sprint(err), HostLabel+"=network") {
+		if _, err := Next(waits, nil, Cluster{Nodes: []*corev1.Node{node("z", host, "4")}}); host != SpanNetwork && !strings.Contains(fmt.Sprint(err), HostLabel+"=network") {
 			t.Errorf("without a node: %v", err)
 		}
 	}
@@ -179,11 +179,11 @@ func TestPlaceByNetwork(t *testing.T) {
 	if err := Admit(large, Options{Span: SpanNetwork}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Next(large, nil, nodes, []*corev1.Pod{p}); err != nil {
+	if _, err := Next(large, nil, Cluster{Nodes: nodes, Pods: []*corev1.Pod{p}}); err != nil {
 		t.Error(err)
 	}
 	p.Spec.Containers[0].Resources = sized("2").Spec.Containers[0].Resources
-	if _, err := Next(large, nil, nodes, []*corev1.Pod{p}); err == nil || !strings.Contains(err.Error(), "1 of 2 fit") {
+	if _, err := Next(large, nil, Cluster{Nodes: nodes, Pods: []*corev1.Pod{p}}); err == nil || !strings.Contains(err.Error(), "1 of 2 fit") {
 		t.Errorf("it has a place: %v", err)
 	}
 }

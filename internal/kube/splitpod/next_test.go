@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 func node(name, host, cpu string) *corev1.Node {
@@ -39,6 +40,15 @@ func TestPlace(t *testing.T) {
 	done.Status.Phase = corev1.PodSucceeded
 	chosen := sized("1")
 	chosen.Spec.NodeSelector = map[string]string{HostLabel: "a"}
+	prefers := sized("3")
+	prefers.Spec.NodeSelector = map[string]string{HostLabel: "b"}
+	prefer(&prefers.Spec, "b2")
+	prepared := newPod("a;b", "a", "b")
+	for i := range prepared.Spec.Containers {
+		prepared.Spec.Containers[i].Resources = sized("2").Spec.Containers[0].Resources
+	}
+	Prepare(admit(t, prepared), Placement{"b", []string{"b1", "b2"}}, "key")
+	disk := with(sized("1"), claim("disk"))
 	a, b := []*corev1.Node{node("a1", "a", "2"), node("a2", "a", "1")}, []*corev1.Node{node("b1", "b", "4"), node("b2", "b", "4")}
 	both := slices.Concat(a, b)
 	for _, tt := range []struct {
@@ -46,26 +56,36 @@ func TestPlace(t *testing.T) {
 		fractions []*corev1.Pod
 		nodes     []*corev1.Node
 		pods      []*corev1.Pod
-		want      string // host, or a part of the error
+		want      string // host and nodes, or a part of the error
 	}{
-		{"the host with more left", all(sized("1"), sized("1")), both, nil, "b"},
-		{"the only host with room", all(sized("1"), sized("1")), both, all(on("b1", sized("4"))), "a"},
-		{"a pod that has ended takes none", all(sized("1"), sized("1")), both, all(done), "b"},
-		{"the larger fraction needs the larger node", all(sized("1"), sized("2")), a, nil, "a"},
+		{"the host with more left", all(sized("1"), sized("1")), both, nil, "b b1 b2"},
+		{"the only host with room", all(sized("1"), sized("1")), both, all(on("b1", sized("4"))), "a a1 a2"},
+		{"a pod that has ended takes none", all(sized("1"), sized("1")), both, all(done), "b b1 b2"},
+		{"the larger fraction needs the larger node", all(sized("1"), sized("2")), a, nil, "a a2 a1"},
 		{"one node each", all(sized("1"), sized("1"), sized("1")), b, nil, "host b: 2 of 3 fit"},
 		{"never two hosts", all(sized("2"), sized("2")), []*corev1.Node{node("a1", "a", "2"), node("b1", "b", "2")}, nil, "host a: 1 of 2 fit on its nodes; host b: 1 of 2"},
 		{"no host known", all(sized("1"), sized("1")), []*corev1.Node{node("x", "", "4"), node("y", "", "4")}, nil, "no node has the label"},
-		{"a released pod takes room", all(sized("3"), sized("4")), b, all(released), "b"},
+		{"a released pod takes room", all(sized("1"), sized("4")), b, all(released), "b b1 b2"},
 		{"two released pods do", all(sized("3"), sized("4")), b, all(released, released), "host b: 0 of 2 fit"},
 		{"cordoned", all(sized("1"), sized("1")), []*corev1.Node{b[0], cordoned}, nil, "host b: 1 of 2"},
 		{"tainted", all(sized("1"), sized("1")), []*corev1.Node{b[0], tainted}, nil, "host b: 1 of 2"},
-		{"the pod chooses", all(chosen, sized("1")), both, nil, "a"},
+		{"what a released pod prefers", all(sized("4"), sized("1")), b, all(prefers), "b b1 b2"},
+		{"companions that do not exist yet take room", all(sized("3"), sized("3")), b, all(prepared), "host b: 0 of 2 fit"},
+		{"companions that exist take it once", all(sized("2"), sized("2")), b, all(prepared, companions(t, prepared)[0]), "b b1 b2"},
+		{"the node of a volume", all(sized("1"), disk), b, nil, "b b1 b2"},
+		{"the node of a volume is full", all(sized("1"), disk), b, all(on("b2", sized("4"))), "host b: 1 of 2"},
+		{"the pod chooses", all(chosen, sized("1")), both, nil, "a a1 a2"},
 	} {
-		host, err := Place(tt.fractions, tt.nodes, tt.pods)
-		if got := host + fmt.Sprint(err); err == nil && host != tt.want || err != nil && !strings.Contains(got, tt.want) {
-			t.Errorf("%s: got %q, %v; want %s", tt.what, host, err, tt.want)
+		place, err := Place(tt.fractions, Cluster{Nodes: tt.nodes, Pods: tt.pods, Volumes: map[string]*corev1.NodeSelector{"disk": hostnames("b2")}})
+		got := place.Host + " " + strings.Join(place.Nodes, " ")
+		if err == nil && got != tt.want || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: got %q, %v; want %s", tt.what, got, err, tt.want)
 		}
 	}
+}
+
+func hostnames(names ...string) *corev1.NodeSelector {
+	return &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: names}}}}}
 }
 
 // world executes steps as the controller does.
@@ -79,7 +99,7 @@ type world struct {
 func (w *world) step(t *testing.T, most int) bool {
 	t.Helper()
 	nodes := []*corev1.Node{node("a1", "a", "4"), node("a2", "a", "4"), node("a3", "a", "4")}
-	s, err := Next(w.pod, w.companions, nodes, append([]*corev1.Pod{w.pod}, w.companions...))
+	s, err := Next(w.pod, w.companions, Cluster{Nodes: nodes, Pods: append([]*corev1.Pod{w.pod}, w.companions...)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +112,7 @@ func (w *world) step(t *testing.T, most int) bool {
 		w.log = append(w.log, what)
 		changed = true
 	}
-	if s.Prepare != "" {
+	if s.Prepare.Host != "" {
 		do("prepare", func() { Prepare(w.pod, s.Prepare, fmt.Sprint("key of ", len(w.log))) })
 	}
 	for _, c := range s.Create {
@@ -183,7 +203,7 @@ func TestKeep(t *testing.T) {
 		for w.step(t, 1) {
 		}
 		tt.change(w)
-		s, err := Next(w.pod, w.companions, nil, nil)
+		s, err := Next(w.pod, w.companions, Cluster{})
 		got := "nothing"
 		switch {
 		case err != nil:
@@ -200,5 +220,104 @@ func TestKeep(t *testing.T) {
 		if got != tt.want {
 			t.Errorf("%s: got %s, want %s", tt.what, got, tt.want)
 		}
+	}
+}
+
+// A pod of which a fraction gets no node is made again after a while. One that nobody makes again waits, and so does one whose init
+// containers have not ended for long.
+func TestUnscheduled(t *testing.T) {
+	start := time.Unix(1e9, 0)
+	yes := true
+	for _, tt := range []struct {
+		what   string
+		after  time.Duration
+		change func(w *world)
+		want   string
+	}{
+		{"at first", time.Minute, func(*world) {}, "again after 9m0s"},
+		{"at last", patience, func(*world) {}, "rebuild: the scheduler has found no node for fraction web-0-f1 since 2001-09-09T01:46:40Z: 0/2 nodes"},
+		{"the first fraction", patience, func(w *world) {
+			w.pod.Status.Conditions = append(w.pod.Status.Conditions, w.companions[0].Status.Conditions...)
+			on("a1", w.companions[0])
+		}, "rebuild: the scheduler has found no node for fraction web-0 since"},
+		{"a bare pod", patience, func(w *world) { w.pod.OwnerReferences = nil }, "the scheduler has found no node for fraction web-0-f1 since"},
+		{"init containers ended later", patience, func(w *world) {
+			w.pod.Status.Conditions = append(w.pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodInitialized, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(start.Add(patience))})
+		}, "again after 10m0s"},
+		{"it has a node", patience, func(w *world) { on("a1", w.companions[0]) }, "nothing"},
+		{"it is gated", patience, func(w *world) { w.companions[0].Status.Conditions[0].Reason = corev1.PodReasonSchedulingGated }, "nothing"},
+		{"a quota was in the way before", time.Hour, func(w *world) { w.pod.Status.Conditions[0].Reason = ForbiddenReason }, "ready false"},
+	} {
+		w := &world{pod: admit(t, newPod("a;b", "a", "b"))}
+		w.pod.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Controller: &yes}}
+		for w.step(t, 1) {
+		}
+		w.pod.Status.Conditions[0].LastTransitionTime = metav1.NewTime(start)
+		w.companions[0].Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/2 nodes"}}
+		tt.change(w)
+		s, err := Next(w.pod, w.companions, Cluster{Now: start.Add(tt.after)})
+		got := "nothing"
+		switch {
+		case err != nil:
+			got = err.Error()
+		case s.Rebuild != "":
+			got = "rebuild: " + s.Rebuild
+		case s.Ready != nil:
+			got = fmt.Sprint("ready ", *s.Ready)
+		case s.Again != 0:
+			got = fmt.Sprint("again after ", s.Again)
+		}
+		if !strings.HasPrefix(got, tt.want) {
+			t.Errorf("%s: got %s, want %s", tt.what, got, tt.want)
+		}
+	}
+}
+
+// Of two pods whose first fractions use up a quota, the older one gets it.
+func TestYield(t *testing.T) {
+	start := time.Unix(1e9, 0)
+	yes := true
+	waiting := func(uid string, created, refused time.Duration) *corev1.Pod {
+		p := admit(t, newPod("a;b", "a", "b"))
+		p.Name, p.UID, p.CreationTimestamp = uid, types.UID(uid), metav1.NewTime(start.Add(created))
+		p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Controller: &yes}}
+		p.Status.Conditions = []corev1.PodCondition{{Type: ReadyCondition, Reason: ForbiddenReason, LastTransitionTime: metav1.NewTime(start.Add(refused))}}
+		return p
+	}
+	const s = time.Second
+	first, same, second, released := waiting("first", 0, s), waiting("same", 0, s), waiting("second", s, s), waiting("released", -s, s)
+	Release(released)
+	bare, before := waiting("bare", s, s), waiting("before", -s, -time.Hour)
+	bare.OwnerReferences = nil
+	fresh := newPod("a;b", "a", "b") // of a request
+	fresh.UID = ""
+	all := []*corev1.Pod{second, same, released, before, first}
+	for _, tt := range []struct {
+		p     *corev1.Pod
+		after time.Duration
+		want  string
+	}{
+		{first, s, ""}, {same, s, "pod first waits"}, {second, s, "pod "}, {bare, s, ""}, {before, s, "it gives others"}, {first, s + patience, "it gives others"},
+	} {
+		if got := Yield(tt.p, all, start.Add(tt.after)); !strings.HasPrefix(got, tt.want) || (got == "") != (tt.want == "") {
+			t.Errorf("%s after %s: got %q, want %q", tt.p.Name, tt.after, got, tt.want)
+		}
+	}
+	if Ahead(fresh, all, start) == nil || Ahead(fresh, all, start.Add(s+patience)) != nil || Ahead(fresh, []*corev1.Pod{released, before}, start) != nil {
+		t.Error("a new pod does not wait for those that are refused, or too long")
+	}
+}
+
+// A companion without its pod is known, and no other pod.
+func TestOrphaned(t *testing.T) {
+	p := admit(t, newPod("a;b", "a", "b"))
+	Prepare(p, Placement{Host: "a"}, "key")
+	c := companions(t, p)[0]
+	if Orphaned(p) || Orphaned(c) {
+		t.Error("a fraction of a pod that exists counts as left over")
+	}
+	c.OwnerReferences = nil
+	if !Orphaned(c) {
+		t.Error("a companion without its pod is not known")
 	}
 }

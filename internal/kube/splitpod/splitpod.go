@@ -27,7 +27,7 @@ const (
 
 // What admission and the controller write into pods.
 const (
-	CompanionsAnnotation = "unnest.io/companions"      // of the pod: the further fractions, in JSON
+	CompanionsAnnotation = "unnest.io/companions"      // of the pod: the further fractions and their nodes, in JSON
 	SegmentAnnotation    = "unnest.io/segment"         // of all fractions: the pod's UID
 	KeyAnnotation        = "unnest.io/segment-key"     // of all fractions
 	LabelsAnnotation     = "unnest.io/pod-labels"      // of companions: the pod's labels, in JSON
@@ -37,6 +37,7 @@ const (
 	FractionLabel        = "unnest.io/fraction"        // of all fractions: 0 is the pod, 1 its first companion
 	Gate                 = "unnest.io/fractions"       // of all fractions, until all exist and have a host
 	ReadyCondition       = "unnest.io/fractions-ready" // of the pod: all companions are ready
+	ForbiddenReason      = "FractionsForbidden"        // of that condition: the API server refuses a companion, as for want of a quota
 )
 
 // SpanNetwork is the value of SpanAnnotation: tunnels between nodes connect the fractions.
@@ -53,6 +54,7 @@ const MaxFractions = 16
 type fraction struct {
 	Containers []corev1.Container `json:"containers"`
 	Volumes    []corev1.Volume    `json:"volumes,omitempty"`
+	Node       string             `json:"node,omitempty"` // where Prepare has found room
 }
 
 // parse returns the names of each fraction's containers.

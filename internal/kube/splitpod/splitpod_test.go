@@ -185,6 +185,8 @@ func TestRefused(t *testing.T) {
 			initialize(p)
 			p.Annotations[SplitAnnotation] = "a,i;b"
 		},
+		"because it has dots; set hostname, or": func(p *corev1.Pod) { p.Name = "web.0" },
+		"companions cannot have its host name":  func(p *corev1.Pod) { p.Name, p.GenerateName = "", "web.v1-" },
 		`container "b" has hostPort 80`: func(p *corev1.Pod) {
 			p.Spec.Containers[1].Ports = []corev1.ContainerPort{{HostPort: 80, ContainerPort: 80}}
 		},
@@ -193,6 +195,23 @@ func TestRefused(t *testing.T) {
 		change(p)
 		if err := Admit(p, testOptions); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "; ") || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: error %v", want, err)
+		}
+	}
+}
+
+// The kubelet leaves dots in the host name that it makes of a pod's name, and the API server takes none for companions.
+func TestHostname(t *testing.T) {
+	override := "web.shop"
+	for want, change := range map[string]func(*corev1.Pod){
+		"web-0":                 func(*corev1.Pod) {},
+		"db":                    func(p *corev1.Pod) { p.Name, p.Spec.Hostname = "web.0", "db" },
+		"":                      func(p *corev1.Pod) { p.Name, p.Spec.HostnameOverride = "web.0", &override },
+		strings.Repeat("x", 62): func(p *corev1.Pod) { p.Name = strings.Repeat("x", 62) + "-y.z" },
+	} {
+		p := newPod("a;b", "a", "b")
+		change(p)
+		if got := companions(t, admit(t, p))[0].Spec; got.Hostname != want || got.HostnameOverride != p.Spec.HostnameOverride && *got.HostnameOverride != override {
+			t.Errorf("the companion of %s has the host name %q, want %q", p.Name, got.Hostname, want)
 		}
 	}
 }
@@ -238,7 +257,7 @@ func TestSharedVolumes(t *testing.T) {
 	if p.Annotations[KeyAnnotation] != "new-key" {
 		t.Errorf("the pod's key is %q", p.Annotations[KeyAnnotation])
 	}
-	Prepare(p, "host-a", "other-key")
+	Prepare(p, Placement{Host: "host-a"}, "other-key")
 	shared := func(name, pod string) corev1.VolumeSource {
 		attributes := map[string]string{"name": name, "key": "new-key", "pod": pod}
 		if pod == "" {
@@ -318,6 +337,12 @@ func TestAdmit(t *testing.T) {
 	}
 }
 
+func byName(node string) *corev1.NodeAffinity {
+	return &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{Weight: 100, Preference: corev1.NodeSelectorTerm{
+		MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
+	}}}}
+}
+
 // A companion belongs to its pod, is not counted as one, and is what the pod is otherwise.
 func TestCompanion(t *testing.T) {
 	p := newPod("a;b", "a", "b")
@@ -338,7 +363,7 @@ func TestCompanion(t *testing.T) {
 		{Name: "IP", ValueFrom: field("status.podIP")}, {Name: "X", Value: "y"},
 	}
 	admit(t, p)
-	Prepare(p, "host-a", "secret")
+	Prepare(p, Placement{"host-a", []string{"n1", "n2"}}, "secret")
 	c := companions(t, p)[0]
 	yes := true
 	meta := metav1.ObjectMeta{
@@ -349,6 +374,9 @@ func TestCompanion(t *testing.T) {
 	if diff := cmp.Diff(meta, c.ObjectMeta); diff != "" {
 		t.Errorf("metadata (-want +got):\n%s", diff)
 	}
+	if diff := cmp.Diff(byName("n1"), p.Spec.Affinity.NodeAffinity); diff != "" {
+		t.Errorf("node of the pod (-want +got):\n%s", diff)
+	}
 	spec := corev1.PodSpec{
 		Containers: []corev1.Container{{Name: "b", Image: "none", Env: []corev1.EnvVar{
 			{Name: "NAME", Value: "web-0"}, {Name: "UID", Value: "f00"}, {Name: "APP", Value: "web"}, {Name: "IP", ValueFrom: field("status.podIP")}, {Name: "X", Value: "y"},
@@ -356,7 +384,7 @@ func TestCompanion(t *testing.T) {
 		ServiceAccountName: "web", RestartPolicy: corev1.RestartPolicyNever, PriorityClassName: "high", Hostname: "web-0", Subdomain: "db",
 		NodeSelector: map[string]string{"disk": "ssd", HostLabel: "host-a"}, Tolerations: p.Spec.Tolerations, SecurityContext: p.Spec.SecurityContext,
 		SchedulingGates: []corev1.PodSchedulingGate{{Name: Gate}},
-		Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}, PodAntiAffinity: &corev1.PodAntiAffinity{
+		Affinity: &corev1.Affinity{NodeAffinity: byName("n2"), PodAntiAffinity: &corev1.PodAntiAffinity{
 			RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
 				LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{PodLabel: "f00"}}, TopologyKey: "kubernetes.io/hostname",
 			}},

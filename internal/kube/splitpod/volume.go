@@ -73,6 +73,19 @@ func (o Options) common(v corev1.Volume) (corev1.VolumeSource, error) {
 	return v.VolumeSource, errors.New("nodes cannot share it")
 }
 
+// Claims returns the PersistentVolumeClaims of a pod that waits for a place.
+func Claims(p *corev1.Pod) (names []string) {
+	companions, _ := Companions(p)
+	for _, f := range append(companions, p) {
+		for _, v := range f.Spec.Volumes {
+			if v.PersistentVolumeClaim != nil && gated(p) && !prepared(p) {
+				names = append(names, v.PersistentVolumeClaim.ClaimName)
+			}
+		}
+	}
+	return names
+}
+
 // manyNodes reports whether any nodes can mount a claim at the same time.
 func manyNodes(modes []corev1.PersistentVolumeAccessMode) bool {
 	return slices.Contains(modes, corev1.ReadWriteMany) ||
