@@ -554,7 +554,20 @@ func (w *world) quota() {
 		return err
 	})
 	d := replicas("d", 2)
+	d.Spec.Template.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "other"}} // which the controller waits for
 	w.create(d)
+	var pods corev1.PodList
+	w.eventually("both pods exist", func() error {
+		err := w.List(w.t.Context(), &pods, client.InNamespace("shop"))
+		if len(pods.Items) != 2 {
+			err = errors.Join(err, fmt.Errorf("%d pods", len(pods.Items)))
+		}
+		return err
+	})
+	for i := range pods.Items {
+		pods.Items[i].Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: splitpod.Gate}}
+		w.check(w.Update(w.t.Context(), &pods.Items[i]))
+	}
 	w.eventually("a pod runs", func() error {
 		var all corev1.PodList
 		err := w.List(w.t.Context(), &all, client.InNamespace("shop"))
