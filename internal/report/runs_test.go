@@ -400,6 +400,10 @@ func TestAnswer(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, tc.want)
 		}
 	}
+	const more = "UDP ping-pong, 1280 B: this run decides nothing yet. At this noise, about 3 more blocks would: --repetitions 6."
+	if got := build(exactly(steady[:3], []float64{150, 151, 149})).Answer; got != more {
+		t.Errorf("too few blocks: %q, want %q", got, more)
+	}
 	if doc, _ := kept(t, "quickstart"); strings.Contains(doc.Answer, "ot known") || len(doc.NotKnown) == 0 {
 		t.Errorf("the answer %q has what is not known, not %q", doc.Answer, doc.NotKnown)
 	}

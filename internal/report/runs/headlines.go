@@ -53,7 +53,7 @@ func (b *builder) answer(cases []result.Case, estimates []estimate.Estimate) str
 	if len(b.Baselines()) == 0 || len(estimates) == 0 {
 		return ""
 	}
-	open, needs, attainable := false, 0, true
+	open, needs, blocks, attainable := false, 0, 0, true
 	var known findings
 	for _, e := range estimate.At(estimates, estimate.Reference(estimates).Case) {
 		for _, c := range e.Comparisons {
@@ -62,7 +62,7 @@ func (b *builder) answer(cases []result.Case, estimates []estimate.Estimate) str
 			case c.Known():
 				known.add(e.Configuration, c)
 			default:
-				open, needs = true, max(needs, c.Needs)
+				open, needs, blocks = true, max(needs, c.Needs), max(blocks, c.N+c.Needs)
 				attainable = attainable && c.Attainable()
 			}
 		}
@@ -74,7 +74,7 @@ func (b *builder) answer(cases []result.Case, estimates []estimate.Estimate) str
 	case len(known) == 0 && !attainable:
 		return name + ": this run decides nothing. What differs, if anything, is within its noise."
 	case len(known) == 0:
-		return fmt.Sprintf("%s: this run decides nothing yet. At this noise, about %s would.", name, document.Plural(needs, "more block"))
+		return fmt.Sprintf("%s: this run decides nothing yet. At this noise, about %s would: --repetitions %d.", name, document.Plural(needs, "more block"), blocks)
 	}
 	return fmt.Sprintf("%s: %s.", name, known)
 }
