@@ -137,6 +137,18 @@ func (r *reconciler) run(t *testing.T, names ...string) {
 	}
 }
 
+// next returns an event that has been recorded.
+func next(t *testing.T, r *events.FakeRecorder) string {
+	t.Helper()
+	select {
+	case e := <-r.Events:
+		return e
+	default:
+		t.Fatal("no event")
+		return ""
+	}
+}
+
 func unchanged(*corev1.Pod) {}
 
 // Two pods that come at once do not get the same room, though the cache does not have the place of the first one yet. It is kept until
@@ -148,7 +160,7 @@ func TestPlacesAtOnce(t *testing.T) {
 	if len(a.log) != 1 || !strings.HasPrefix(a.log[0], "patch first ") {
 		t.Errorf("got %q, want a place for the first pod only", a.log)
 	}
-	if event := <-recorder.Events; !strings.Contains(event, "host host: 0 of 2 fit") {
+	if event := next(t, recorder); !strings.Contains(event, "host host: 0 of 2 fit") {
 		t.Errorf("event %s", event)
 	}
 	splitpod.Prepare(first, splitpod.Placement{Host: "host", Nodes: []string{"n1", "n2"}}, "key")
@@ -168,7 +180,7 @@ func TestPlaceOfVolume(t *testing.T) {
 	selector := &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: corev1.NodeSelectorOpIn, Values: []string{"a"}}}}}}
 	a.volume.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: selector}
 	r.run(t, "web")
-	if event := <-recorder.Events; !strings.Contains(event, "host host: 1 of 2 fit") || len(a.log) > 0 {
+	if event := next(t, recorder); !strings.Contains(event, "host host: 1 of 2 fit") || len(a.log) > 0 {
 		t.Errorf("event %s, changes %q", event, a.log)
 	}
 	a.nodes[0].Labels["zone"] = "a"
@@ -200,7 +212,7 @@ func TestForbidden(t *testing.T) {
 		t.Errorf("the next pod: %v, want it refused", err)
 	}
 	for _, want := range []string{"SplitWaits", "SplitWaits", "SplitRebuild"} {
-		if event := <-recorder.Events; !strings.Contains(event, want) || !strings.Contains(event, "exceeded quota") {
+		if event := next(t, recorder); !strings.Contains(event, want) || !strings.Contains(event, "exceeded quota") {
 			t.Errorf("event %s, want %s", event, want)
 		}
 	}
