@@ -97,7 +97,11 @@ func (l *lab) reaches(from, to int, source segment.Fraction) bool {
 func (l *lab) wantIdle(fd int) {
 	l.t.Helper()
 	poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-	if n, err := unix.Poll(poll, 0); n != 0 || err != nil {
+	n, err := unix.Poll(poll, 0)
+	for errors.Is(err, unix.EINTR) {
+		n, err = unix.Poll(poll, 0)
+	}
+	if n != 0 || err != nil {
 		l.t.Errorf("poll gives %d, %#x, %v; want nothing", n, poll[0].Revents, err)
 	}
 	if err := unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, 12); err != nil {

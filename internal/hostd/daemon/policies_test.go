@@ -308,13 +308,13 @@ func TestAttackDetachedPodKeepsPolicy(t *testing.T) {
 	l.mustApply(s, 3, 1, of("web/own", own, &hostdpb.NIC{}, "10.9.0.0/24", "10.1.0.0/16"))
 	third, err := m.attachPod("c3", own, "")
 	l.check(err)
-	l.wantIngress("known before", fmt.Sprintf("u1n%d-1", third.GetSlot()), true, 1)
+	l.wantIngress("known before", fmt.Sprintf("u1n%d-1", third.GetSlot()), true, 2)
 	l.mustApply(s, 3, 2)
 
 	l.end(l.daemon, syscall.SIGKILL)
 	l.serve(patience)
 	l.wantIngress("another daemon", tap, true, 1)
-	l.wantIngress("another daemon", fmt.Sprintf("u1n%d-1", third.GetSlot()), true, 1)
+	l.wantIngress("another daemon", fmt.Sprintf("u1n%d-1", third.GetSlot()), true, 2)
 }
 
 // A guest cannot attach a NIC in the name of a pod that is bound to another node. One that it has attached
