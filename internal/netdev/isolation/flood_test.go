@@ -96,17 +96,42 @@ func TestAttackForgedDatagrams(t *testing.T) {
 		if err := exchange(c, strings.Repeat("x", 9000), patience); err != nil {
 			t.Errorf("from the pod itself: datagram of several fragments: %v", err)
 		}
-		n.in(1, func() {
-			ping, err := net.Dial("ip4:icmp", v4(2).String())
-			n.check(err)
-			defer ping.Close()
-			_, err = ping.Write([]byte{8, 0, 0xf7, 0xfe, 0, 1, 0, 0})
-			n.check(err)
-			n.check(ping.SetReadDeadline(time.Now().Add(patience)))
-			if _, err := ping.Read(make([]byte, 1500)); err != nil {
-				t.Errorf("ping from the pod itself: %v", err)
-			}
-		})
+		n.ping(1, v4(2))
+	})
+}
+
+// ping checks that a pod's ping to an address is answered.
+func (n *network) ping(from int, to netip.Addr) {
+	n.t.Helper()
+	n.in(from, func() {
+		network, request, reply := "ip4:icmp", []byte{8, 0, 0xf7, 0xfe, 0, 1, 0, 0}, byte(0)
+		if to.Is6() {
+			network, request[0], reply = "ip6:ipv6-icmp", 128, 129 // the kernel computes the checksum
+		}
+		ping, err := net.Dial(network, to.String())
+		n.check(err)
+		defer ping.Close()
+		_, err = ping.Write(request)
+		n.check(err)
+		n.check(ping.SetReadDeadline(time.Now().Add(patience)))
+		got := slices.Concat(request, make([]byte, 1500))
+		for err == nil && got[0] != reply { // messages of neighbour discovery come, too
+			_, _, err = ping.(*net.IPConn).ReadFrom(got) // which leaves out the header of IPv4
+		}
+		if err != nil {
+			n.t.Errorf("ping from %d to %s: %v", from, to, err)
+		}
+	})
+}
+
+// Pods that are isolated ping what their rules allow, by each family.
+func TestPing(t *testing.T) {
+	inNetwork(t, func(n *network) {
+		n.open(Port{Interface: "p1", Link: link, Egress: allow(Rule{Peers: everyone}), Ingress: none},
+			Port{Interface: "p2", Link: link, Egress: none, Ingress: allow(Rule{Peers: everyone})})
+		for _, to := range []netip.Addr{v4(2), v6(2)} {
+			n.ping(1, to)
+		}
 	})
 }
 

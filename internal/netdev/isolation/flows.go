@@ -172,7 +172,7 @@ func (s flows) learn(d direction, k key) (rules [][]expr.Any) {
 		f, flow, begun := s.family, d.flow(s.family), s.begun[d.index]
 		add(f.is, isTCP, begins, nft.Delete(s.closing[0], flow...), nft.Delete(s.closing[1], flow...))
 		add(f.is, notTCP, notUDP, notSCTP, nft.Update(s.pairs[d.index], nil, d.pair(f)...), nft.Accept())
-		add(notTCP, notUDP, notSCTP, nft.Return())
+		add(f.is, notTCP, notUDP, notSCTP, nft.Return())
 		add(f.is, isTCP, nft.UpdateFor(begun, openingTime, flow...), pass)
 		add(f.is, notTCP, nft.UpdateFor(begun, onceTime, flow...), pass)
 	}
