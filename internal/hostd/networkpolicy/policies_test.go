@@ -149,6 +149,20 @@ func (b *bench) commit(tenant string, pods ...*hostdpb.PodPolicy) (Committed, er
 	return b.policies.Commit(session, staged)
 }
 
+// stage begins a session of the tenant shop, in which it says a pod.
+func (b *bench) stage(p *hostdpb.PodPolicy) (*Session, *Staging) {
+	b.Helper()
+	session, err := b.policies.Begin("shop")
+	if err != nil {
+		b.Fatal(err)
+	}
+	staged := NewStaging(policylimit.MaxStreamMemory)
+	if err := staged.Add(&hostdpb.ApplyRequest{Pod: p}); err != nil {
+		b.Fatal(err)
+	}
+	return session, staged
+}
+
 func (b *bench) mustCommit(tenant string, pods ...*hostdpb.PodPolicy) Committed {
 	b.Helper()
 	c, err := b.commit(tenant, pods...)
@@ -668,14 +682,7 @@ func TestRecordTakesNoTurn(t *testing.T) {
 // A pod without UID that ends while a commit that names it is under way is forgotten, also if the commit fails.
 func TestPodEndsDuringCommit(t *testing.T) {
 	b := newBench(t)
-	session, err := b.policies.Begin("shop")
-	if err != nil {
-		t.Fatal(err)
-	}
-	staged := NewStaging(policylimit.MaxStreamMemory)
-	if err := staged.Add(&hostdpb.ApplyRequest{Pod: podWith("a", "p1", 1, 1)}); err != nil {
-		t.Fatal(err)
-	}
+	session, staged := b.stage(podWith("a", "p1", 1, 1))
 	end := func() {
 		if err := b.policies.Disconnect(nil, "p1"); err != nil {
 			t.Error(err)
@@ -711,14 +718,7 @@ func TestPodEndsDuringCommit(t *testing.T) {
 // So is one that no commit before has named. A pod that is named after the end of a port has another one.
 func TestNewPodEndsDuringCommit(t *testing.T) {
 	b := newBench(t)
-	session, err := b.policies.Begin("shop")
-	if err != nil {
-		t.Fatal(err)
-	}
-	staged := NewStaging(policylimit.MaxStreamMemory)
-	if err := staged.Add(&hostdpb.ApplyRequest{Pod: podWith("a", "p1", 1, 1)}); err != nil {
-		t.Fatal(err)
-	}
+	session, staged := b.stage(podWith("a", "p1", 1, 1))
 	b.policies.table = preparing{b.kernel, func() {
 		if err := b.policies.Disconnect(nil, "p1"); err != nil {
 			t.Error(err)
@@ -778,14 +778,7 @@ func TestClientDoesNotRead(t *testing.T) {
 	for what, fallBehind := range behind {
 		for _, during := range []bool{false, true} { // the commit
 			b := newBench(t)
-			session, err := b.policies.Begin("shop")
-			if err != nil {
-				t.Fatal(err)
-			}
-			staged := NewStaging(policylimit.MaxStreamMemory)
-			if err := staged.Add(&hostdpb.ApplyRequest{Pod: podWith("a", "p1", 1, 1)}); err != nil {
-				t.Fatal(err)
-			}
+			session, staged := b.stage(podWith("a", "p1", 1, 1))
 			if _, err := b.policies.Commit(session, staged); err != nil {
 				t.Fatal(err)
 			}

@@ -500,13 +500,19 @@ func (w *world) immutable() {
 	w.end()
 }
 
-// A pod whose fractions fit nowhere starts in no part, and starts when there is room.
-func (w *world) noRoom() {
+// fill leaves little room on a node, by the pod full.
+func (w *world) fill(node string) *corev1.Pod {
 	full := pod("shop", "full", "", "a")
 	full.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("7")
-	full.Spec.NodeSelector = map[string]string{corev1.LabelHostname: "b1"}
+	full.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node}
 	w.create(full)
 	w.running("full")
+	return full
+}
+
+// A pod whose fractions fit nowhere starts in no part, and starts when there is room.
+func (w *world) noRoom() {
+	full := w.fill("b1")
 	p := pod("shop", "web", "a;b", "a", "b")
 	for i := range p.Spec.Containers {
 		p.Spec.Containers[i].Resources.Requests["cpu"] = resource.MustParse("2")
@@ -524,11 +530,7 @@ func (w *world) noRoom() {
 
 // The large fraction gets the only node that has room for it, though the scheduler places the small one before, and would rather have it there.
 func (w *world) exact() {
-	full := pod("shop", "full", "", "a")
-	full.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("7")
-	full.Spec.NodeSelector = map[string]string{corev1.LabelHostname: "b2"}
-	w.create(full)
-	w.running("full")
+	full := w.fill("b2")
 	p := pod("shop", "web", "a;b", "a", "b")
 	p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("7500m")
 	p.Spec.Containers[1].Resources.Requests["cpu"] = resource.MustParse("1")
