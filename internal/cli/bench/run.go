@@ -49,7 +49,8 @@ func start(ctx context.Context, o Options) error {
 	return begin(o.Streams, o.Dir, "unnest bench", spec, func(dir *rundir.Dir) (bool, error) { return measure(ctx, o, spec, dir) })
 }
 
-// begin creates a run and measures it, in a directory that is made if it has no name. It is removed if no execution has begun.
+// begin measures a run in directory, or in a new one named after time and experiment if directory is empty. It removes the run if no
+// execution has begun.
 func begin(streams terminal.Streams, directory, command string, spec *experiment.Spec, measure func(*rundir.Dir) (begun bool, err error)) error {
 	now, seed := time.Now(), spec.Seed
 	if seed == 0 {

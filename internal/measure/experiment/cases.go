@@ -150,8 +150,9 @@ func (f *file) addWorkload(g group) {
 		f.Fail(g.path+".workload", "%v", err)
 		return
 	}
+	x := workload.ExtraOf(w)
 	for _, c := range f.spec.Configurations {
-		if x := workload.ExtraOf(w); x.Bookworm && c.Release == stack.Trixie {
+		if x.Bookworm && c.Release == stack.Trixie {
 			f.Fail(g.path+".workload", "%s needs %s, which Debian 13 does not have: want release bookworm in configuration %s", g.workload, strings.Join(x.Packages, ", "), c.Name)
 			return
 		}

@@ -13,12 +13,14 @@ import (
 	"unnest.io/unnest/internal/netdev/nft"
 )
 
-// Unfinished datagrams of all tenants wait in one memory of the namespace for each family, which connection tracking fills
-// before any other rule sees a fragment. The kernel drops all fragments of the family when it is full. One of 1,500 bytes takes 2.5 KB,
-// and datagrams that are finished take none. So fragments of IPv4 pass at any rate until the unfinished ones take crowdedMemory. Then, and for
-// calmTime after that, a tenant's bridge has a share: fragmentRate per second and as many at once. There is room for eight such shares,
-// and for the host's own. The kernel does not tell the memory of IPv6. So a bridge always has a share, and what is beyond it one of a share of
-// all. No more than arrives within fragmentTime6 can wait: there is room for the common share and those of eight bridges.
+// Connection tracking keeps the unfinished datagrams of all tenants in one memory for each family, before any other rule sees a fragment.
+// When it is full, the kernel drops all fragments of that family. A fragment of 1,500 bytes takes 2.5 KB until its datagram is finished.
+//
+// IPv4: fragments pass at any rate until unfinished ones take crowdedMemory. Then, and for calmTime after that, each bridge may send
+// fragmentRate per second, and as many at once. There is room for eight such bridges, and for the host's own fragments.
+//
+// IPv6: the kernel does not tell the memory, so limits always hold. Each bridge may send fragmentRate6 per second, and all bridges together
+// commonRate6 beyond that. A fragment waits for fragmentTime6, so there is room for eight hostile bridges.
 const (
 	fragmentMemory                = 256 << 20 // bytes
 	crowdedMemory                 = fragmentMemory / 4
@@ -31,12 +33,13 @@ const (
 
 // fragmentSettings are of the memory for unfinished datagrams. The kernel has those of IPv6 once there are rules.
 func fragmentSettings() []setting {
-	more, less := func(old int) bool { return old >= fragmentMemory }, func(old int) bool { return old <= fragmentTime }
+	more := func(old int) bool { return old >= fragmentMemory }
+	less := func(most int) func(int) bool { return func(old int) bool { return old <= most } }
 	return []setting{
 		{file: "net/ipv4/ipfrag_high_thresh", value: strconv.Itoa(fragmentMemory), keep: more},
-		{file: "net/ipv4/ipfrag_time", value: strconv.Itoa(fragmentTime), keep: less},
+		{file: "net/ipv4/ipfrag_time", value: strconv.Itoa(fragmentTime), keep: less(fragmentTime)},
 		{file: "net/netfilter/nf_conntrack_frag6_high_thresh", value: strconv.Itoa(fragmentMemory), keep: more},
-		{file: "net/netfilter/nf_conntrack_frag6_timeout", value: strconv.Itoa(fragmentTime6), keep: func(old int) bool { return old <= fragmentTime6 }},
+		{file: "net/netfilter/nf_conntrack_frag6_timeout", value: strconv.Itoa(fragmentTime6), keep: less(fragmentTime6)},
 	}
 }
 

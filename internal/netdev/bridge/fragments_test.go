@@ -26,7 +26,7 @@ func TestAttackUnfinishedFragments(t *testing.T) {
 				t.Errorf("after wave %d: limited %v, changed %v, %v", wave, limited, changed, err)
 			}
 		}
-		// The share is 25 MB. How much of the first wave has expired depends on the machine.
+		// The share is 30 MB. How much of the first wave has expired depends on the machine.
 		if used, err := unfinished(); err != nil || used > fragmentMemory*3/4 {
 			t.Errorf("unfinished datagrams take %d bytes of %d, %v", used, fragmentMemory, err)
 		}

@@ -35,7 +35,7 @@ const (
 
 // flows has the sets of the connections of a port, for each family. No other port uses them: a port
 // that is flooded, or that floods, fills its own. Connections that the port has begun have
-// sets apart from those that others have, for the same reason, as long as they last and with their fragments.
+// sets of their own in each state, and for fragments, so others cannot fill them.
 type flows []flowSets
 
 // flowSets are by the direction of a connection's first packet: egress, ingress. TCP is closing after a FIN or RST, and pairs

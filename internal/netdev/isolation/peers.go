@@ -19,7 +19,8 @@ type ranges struct {
 	count int
 }
 
-// few is how many rules of the packet filter match ranges one by one. The kernel looks through all sets for each that a rule names.
+// few is the most rules of the packet filter by which a Rule matches its ranges one by one, without a set: for each set that a rule names, the
+// kernel looks through all sets.
 const few = 4
 
 // Parts returns how many rules of the packet filter a Rule is whose peers are n ranges of a family, and whether they need a set of these.

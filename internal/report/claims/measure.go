@@ -59,7 +59,11 @@ func (t *table) measure(c Claim) ours {
 	}
 	var all []ours
 	for _, one := range cases {
-		if o := t.over(c, []result.Case{one}); o.why == "" {
+		o := t.over(c, []result.Case{one})
+		if o.why == inPart { // the case could be the one
+			return o
+		}
+		if o.why == "" {
 			o.label = one.Name
 			all = append(all, o)
 		}
@@ -79,11 +83,13 @@ func (t *table) measure(c Claim) ours {
 	return all[len(all)-1]
 }
 
+const inPart = "only a part of the executions has it, which is not a random choice"
+
 // over is the geometric mean over cases, in the blocks that have all of them.
 func (t *table) over(c Claim, cases []result.Case) (o ours) {
 	a, b := t.observations(c, cases, c.Configuration), t.observations(c, cases, c.Baseline)
 	if a.lacking || b.lacking {
-		o.why = "only a part of the executions has it, which is not a random choice"
+		o.why = inPart
 	} else if c.Baseline == "" {
 		o.values = stats.Values(stats.ByBlock(a.all))
 		if len(o.values) < stats.MinRepetitions {

@@ -26,8 +26,8 @@ func Markdown(w io.Writer, doc document.Document) error {
 	if len(doc.Headlines) > 0 {
 		bullets(&b, doc.Headlines)
 	}
-	if n := len(doc.NotKnown); n > 0 {
-		fmt.Fprintf(&b, "<details><summary>Not known in %s</summary>%s.</details>\n\n", document.Plural(n, "case"), html.EscapeString(document.Clean(strings.Join(doc.NotKnown, "; "))))
+	if len(doc.NotKnown) > 0 {
+		fmt.Fprintf(&b, "<details><summary>Not known</summary>%s.</details>\n\n", html.EscapeString(document.Clean(strings.Join(doc.NotKnown, "; "))))
 	}
 	for _, paragraph := range []string{document.Join(doc.Setting, doc.Dir, doc.RunName()), doc.Description} {
 		if paragraph != "" {

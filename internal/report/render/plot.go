@@ -48,9 +48,11 @@ func Plot(c document.Chart) string {
 				copy(line[from:to+1], []rune("├"+strings.Repeat("─", max(0, to-from-1))+"┤"))
 			}
 			line[column(v)] = '●'
-			text := document.RatioWithInterval(v, interval)
-			if ones == nil {
-				text = number(v) + " " + document.Bracket(interval, document.Decimals(v))
+			text := number(v)
+			if ones != nil {
+				text = document.RatioWithInterval(v, interval)
+			} else if interval.Low.Defined() {
+				text += " " + document.Bracket(interval, document.Decimals(v))
 			}
 			row(category, s.Name, text, string(line))
 			category = ""

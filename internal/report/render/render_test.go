@@ -72,7 +72,7 @@ func TestMarkdownOrder(t *testing.T) {
 		"64 B   N'AT  1.20 [1.10, 2.00]                  │  ├──●────────────────────────┤\n" +
 		"2 KiB  N'AT  0.50               ●               │\n" +
 		"                                0.50            1                           2.00\nratio\n```\n\n" +
-		"- decided\n\n<details><summary>Not known in 2 cases</summary>a &lt;b&gt;; c.</details>\n\ntcg\n\nAbout.\n\n## \n\n"
+		"- decided\n\n<details><summary>Not known</summary>a &lt;b&gt;; c.</details>\n\ntcg\n\nAbout.\n\n## \n\n"
 	if out.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
 	}

@@ -104,7 +104,7 @@ func architecture(p Probes) Check {
 	return Check{Name: "architecture", State: OK, Found: "x86-64", Required: true}
 }
 
-// By ID and VERSION_ID of os-release(5): where all tests have run, or the README's commands in roots of the packages (hack/host).
+// releases are those on which Unnest was tried, by ID and VERSION_ID of os-release(5). The value says how; empty: on the release itself.
 var releases = map[string]string{"debian 12": "", "debian 13": inRoot, "ubuntu 24.04": inRoot}
 
 const inRoot = ", tried with its packages, but not with its kernel"

@@ -58,7 +58,7 @@ func (g *Guest) WaitReady(ctx context.Context, dial place.Dialer, key ssh.Signer
 		}
 		if err := sleep(ctx, pollInterval); err != nil {
 			return nil, BootTimes{}, fmt.Errorf("%w: %s: not ready after %.0f s: %w; %s",
-				ErrBoot, g.Name, time.Since(g.started).Seconds(), err, g.doing(context.WithoutCancel(ctx), wait.share(g.sight()), refused)+g.launchedBy())
+				ErrBoot, g.Name, time.Since(g.started).Seconds(), err, g.stuck(context.WithoutCancel(ctx), wait.share(g.sight()), refused))
 		}
 	}
 }
@@ -69,7 +69,7 @@ func (g *Guest) see(ctx context.Context, wait *bootWait, refused error) error {
 	s := g.sight()
 	due, hung := wait.see(s)
 	if hung != "" {
-		return fmt.Errorf("%w: %s: %s; %s", ErrBoot, g.Name, hung, g.doing(ctx, wait.share(s), refused)+g.launchedBy())
+		return fmt.Errorf("%w: %s: %s; %s", ErrBoot, g.Name, hung, g.stuck(ctx, wait.share(s), refused))
 	}
 	if due && g.Progress != nil {
 		g.Progress(fmt.Sprintf("guest %s is not ready after %.0f s; %s", g.Name, s.at.Sub(wait.started).Seconds(), g.doing(ctx, wait.share(s), refused)))
@@ -111,6 +111,11 @@ func (g *Guest) doing(ctx context.Context, processors float64, refused error) st
 		return text + tails
 	}
 	return text + "; its console is empty"
+}
+
+// stuck is doing, with QEMU's command line.
+func (g *Guest) stuck(ctx context.Context, processors float64, refused error) string {
+	return g.doing(ctx, processors, refused) + g.launchedBy()
 }
 
 // status asks QEMU for its state, such as running or paused.

@@ -66,7 +66,7 @@ func (g *Guest) because(ctx context.Context, err error) error {
 		return fmt.Errorf("%w: %w", err, died)
 	}
 	launch := bootWait{change: sight{at: g.started}}
-	return fmt.Errorf("%w; %s", err, g.doing(context.WithoutCancel(ctx), launch.share(g.sight()), nil)+g.launchedBy())
+	return fmt.Errorf("%w; %s", err, g.stuck(context.WithoutCancel(ctx), launch.share(g.sight()), nil))
 }
 
 // socketPair returns the two ends of a connection, the second one for another process.

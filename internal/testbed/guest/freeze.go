@@ -23,7 +23,7 @@ func (c Config) freeze(ctx context.Context) (m manifest, err error) {
 	defer func() { err = errors.Join(err, g.Kill(), control.close()) }()
 	ctx, stop := control.whileWriting(ctx)
 	defer stop()
-	// It may take as long until it can be frozen as another guest until it is ready.
+	// The guest may take as long to be ready for freezing as another guest takes to boot.
 	err = g.watched(ctx, func(ctx context.Context) (err error) { m.Ahead, err = control.awaitFrozen(ctx); return err })
 	if err == nil {
 		err = g.watched(ctx, func(ctx context.Context) (err error) {
@@ -42,7 +42,7 @@ func (c Config) freeze(ctx context.Context) (m manifest, err error) {
 	select {
 	case <-g.done:
 	case <-ctx.Done():
-		return m, context.Cause(ctx)
+		return m, g.because(ctx, context.Cause(ctx))
 	}
 	return m, errors.Join(os.Remove(c.path(seedFile)), os.Remove(c.path(consoleFile)), os.Remove(c.path(qemuFile)))
 }

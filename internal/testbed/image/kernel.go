@@ -145,7 +145,7 @@ func moduleOrder(ctx context.Context, root, release, configuration string, modul
 			if !ok && !strings.HasPrefix(line, "builtin ") {
 				return nil, fmt.Errorf("find module %s of kernel %s: modprobe prints %q: want insmod or builtin", m, release, strings.TrimSpace(line))
 			}
-			path, _, _ = strings.Cut(path, " ") // options follow, also from this host's kernel command line
+			path, _, _ = strings.Cut(strings.TrimSpace(path), " ") // options follow, also from this host's kernel command line
 			if ok && !seen[path] {
 				seen[path] = true
 				order = append(order, path)
