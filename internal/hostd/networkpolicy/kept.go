@@ -2,6 +2,7 @@ package networkpolicy
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -48,7 +49,8 @@ func (k *keptPeers) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, &k.number)
 }
 
-// recordOf returns a function that writes the record of pods, with a line for each, so that it takes the memory of one of them.
+// recordOf returns a function that writes the record of pods. Each pod is a line; the first line has the peers of all. So it holds
+// the text of one line at a time.
 func recordOf(pods map[string]podRules) func(io.Writer) error {
 	return func(to io.Writer) error {
 		w := bufio.NewWriter(to)
@@ -74,10 +76,12 @@ func recordOf(pods map[string]podRules) func(io.Writer) error {
 				key = slices.Concat([]byte{','}, key)
 			}
 			_, writeErr := w.Write(append(key, ':'))
-			err = errors.Join(err, keyErr, writeErr, lines.Encode(k))
+			if err = cmp.Or(err, keyErr, writeErr, lines.Encode(k)); err != nil {
+				return err
+			}
 		}
 		_, endErr := w.WriteString("}\n")
-		return errors.Join(err, endErr, w.Flush())
+		return cmp.Or(endErr, w.Flush())
 	}
 }
 

@@ -2,8 +2,10 @@ package networkpolicy
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -30,5 +32,20 @@ func TestNoDirectory(t *testing.T) {
 	b.start()
 	if _, err := b.commit("shop", podWith("web/a", "p1", 1, 5)); err == nil {
 		t.Error("policies are in force that are not kept")
+	}
+}
+
+type failing struct{}
+
+func (failing) Write([]byte) (int, error) { return 0, errors.New("no space left on device") }
+
+// A record that cannot be written has one error, which does not grow with the pods: it is in the log and in the status.
+func TestAttackErrorOfRecord(t *testing.T) {
+	pods := map[string]podRules{spokenPod: {}}
+	for i := range 1000 {
+		pods[fmt.Sprint("web/", i)] = podRules{UID: fmt.Sprint("uid-", i)}
+	}
+	if err := recordOf(pods)(failing{}); err == nil || strings.Contains(err.Error(), "\n") {
+		t.Errorf("got %.200v, want an error of one line", err)
 	}
 }
