@@ -144,6 +144,12 @@ func Contains(all []Range, a netip.Addr) bool {
 	return i < len(all) && all[i].Contains(a)
 }
 
+// Families returns the ranges of IPv4 and those of IPv6 of a set that is as Union returns it.
+func Families(all []Range) (four, six []Range) {
+	first6 := sort.Search(len(all), func(i int) bool { return all[i].First.Is6() })
+	return all[:first6], all[first6:]
+}
+
 // Sum returns a sum of a set that is as Union returns it: other addresses have another sum.
 func Sum(all []Range) [sha256.Size]byte {
 	content := make([]byte, 0, (1+2*16)*len(all))

@@ -45,7 +45,7 @@ func inAny(all []Range, a netip.Addr) bool {
 }
 
 // Union and Subtract are what they are for each address, as few ranges as there can be, and
-// survive their text.
+// survive their text. Families splits them.
 func TestSets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		some, other := rapid.SliceOf(rapid.Custom(drawRange)).Draw(t, "from"), rapid.SliceOf(rapid.Custom(drawRange)).Draw(t, "without")
@@ -57,6 +57,15 @@ func TestSets(t *testing.T) {
 			}
 			if got, want := inAny(left, a), inAny(some, a) && !inAny(other, a); got != want {
 				t.Fatalf("difference %v has %s: %t, want %t", left, a, got, want)
+			}
+		}
+		four, six := Families(union)
+		if !slices.Equal(slices.Concat(four, six), union) {
+			t.Fatalf("families %v and %v are not %v", four, six, union)
+		}
+		for i, family := range [][]Range{four, six} {
+			if slices.ContainsFunc(family, func(r Range) bool { return r.First.Is6() != (i == 1) }) {
+				t.Fatalf("%v is not a family", family)
 			}
 		}
 		for _, set := range [][]Range{union, left} {

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
-	"sort"
 
 	"unnest.io/unnest/internal/hostapi/iprange"
 	"unnest.io/unnest/internal/hostapi/policylimit"
@@ -23,7 +22,7 @@ type filtered struct {
 	known     bool // a policy of the pod is
 }
 
-// view is a tenant with what its filter follows from, so that this is computed without the lock. Nobody changes what it refers to.
+// view is a copy of what a tenant's filter is computed from. It is used without the lock, so nobody changes what it points to.
 type view struct {
 	tenant
 	ports map[string]podPort               // the tenant's, by interface
@@ -41,7 +40,7 @@ func (p *Policies) view(t tenant) *view {
 	return v
 }
 
-// wanted is that of the view, of which it notes the rest.
+// wanted computes the view's ports, and notes in t what was refused, the size and the strays.
 func (p *Policies) wanted(t *tenant) []isolation.Port {
 	v := p.view(*t)
 	all := v.wanted()
@@ -143,17 +142,17 @@ func admit(all []filtered, share int) (size int, refused []string) {
 	return size, refused
 }
 
-// set is peers that rules of a namespace share: all of them, 0, or those of a family, as a set.
+// set identifies peers that rules of a namespace share: family 0 for all ranges, 1 and 2 for the set of IPv4 and of IPv6.
 type set struct {
 	namespace string
 	first     *iprange.Range
 	family    int
 }
 
-// perFamily returns the number of ranges of IPv4, which come first, and of IPv6.
+// perFamily returns the number of ranges of IPv4 and of IPv6.
 func perFamily(peers []iprange.Range) [2]int {
-	first6 := sort.Search(len(peers), func(i int) bool { return peers[i].First.Is6() })
-	return [2]int{first6, len(peers) - first6}
+	four, six := iprange.Families(peers)
+	return [2]int{len(four), len(six)}
 }
 
 // message returns an upper bound of what the rules of a port count in a transaction,

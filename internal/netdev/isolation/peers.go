@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sort"
 
 	"github.com/google/nftables"
 
@@ -35,9 +34,9 @@ func (r Rule) Parts(n int) (rules int, set bool) {
 // peerSet returns the peers of a rule of a family, and the name of their set, which says what it has,
 // so that ports with the same peers share it. "": no set is needed. Peers whose name is known are not summed.
 func peerSet(known map[ranges]string, f family, r Rule) (name string, peers []iprange.Range) {
-	first6 := sort.Search(len(r.Peers), func(i int) bool { return r.Peers[i].First.Is6() }) // those of IPv4 come first
-	if peers = r.Peers[:first6]; f.version == 6 {
-		peers = r.Peers[first6:]
+	peers, six := iprange.Families(r.Peers)
+	if f.version == 6 {
+		peers = six
 	}
 	if _, set := r.Parts(len(peers)); !set {
 		return "", peers
