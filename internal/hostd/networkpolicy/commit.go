@@ -30,8 +30,8 @@ func (p *Policies) planned(t *tenant, session *Session, now said) (Filter, []iso
 }
 
 // Commit puts what a client has said of all pods of its tenant into force, and keeps that of
-// the pods here for the next daemon. After an error, what was in force before is. Others have turns between its steps: meanwhile a pod has
-// the policy of before, or the new one.
+// the pods here for the next daemon. If Commit fails, it puts back what was in force. Others have turns between its steps: until the
+// last one, a pod has the old policy or the new one.
 func (p *Policies) Commit(session *Session, s *Staging) (c Committed, err error) {
 	now := newSaid(maps.Clone(s.pods))
 	t := p.tenant(session.Tenant)
@@ -84,9 +84,8 @@ func (p *Policies) Commit(session *Session, s *Staging) (c Committed, err error)
 		undo = func() error {
 			back := old.without(session)
 			if t.session != session { // it does not know all that have ended
-				pods := maps.Clone(old.pods)
-				maps.DeleteFunc(pods, func(_ string, pod podRules) bool { return pod.UID == "" })
-				back, unread = newSaid(pods), "a commit failed whose stream is over: it is not known which pods have ended meanwhile"
+				back = old.except(func(_ string, pod podRules) bool { return pod.UID == "" })
+				unread = "a commit failed after its stream had ended, so the daemon does not know which pods ended meanwhile"
 			}
 			t.said, t.unread, t.spoken = back, unread, spoken
 			return nil

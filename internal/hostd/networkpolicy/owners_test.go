@@ -155,3 +155,15 @@ func TestAttackPodOfAnotherNode(t *testing.T) {
 		}
 	}
 }
+
+// A commit during which NICs have ended, but no pod that the client has said, copies no pods: other tenants wait meanwhile.
+func TestWithoutNobody(t *testing.T) {
+	pods := map[string]podRules{}
+	for i := range 1000 {
+		pods[fmt.Sprint("web/", i)] = podRules{UID: fmt.Sprint("uid-", i)}
+	}
+	s, session := newSaid(pods), &Session{ended: []endedPort{{podPort: podPort{podUID: "uid-1"}}}}
+	if n := testing.AllocsPerRun(10, func() { s.without(session) }); n > 3 {
+		t.Errorf("%v allocations, want at most 3", n)
+	}
+}

@@ -169,7 +169,7 @@ func (p *Policies) Disconnect(turn *turns.Turn, iface string) error {
 	t.tellOwner(port.podUID)
 	name, _ := t.owners.of(port)
 	if name != "" && t.pods[name].UID == "" {
-		t.forget(name)
+		t.said = t.except(func(n string, _ podRules) bool { return n == name })
 	} else {
 		name = ""
 	}
@@ -178,7 +178,8 @@ func (p *Policies) Disconnect(turn *turns.Turn, iface string) error {
 }
 
 // Speak filters what a guest sends by its own NIC from the service addresses of its pods, and
-// receives for them. It is given the pods' ports. It changes nothing else, because its caller has a lock for which all tenants wait: Settle does.
+// receives for them. It is given the pods' ports. It changes the TAP's own ports only: its caller holds a lock
+// for which all tenants wait. Settle changes the others.
 func (p *Policies) Speak(tap string, pods map[netip.Addr]string) error {
 	if p == nil {
 		return nil

@@ -601,8 +601,8 @@ func TestCommitOfRemovedTenant(t *testing.T) {
 			t.Error(err)
 		}
 	}}
-	if _, err := b.commit("shop", podWith("web/a", "p1", 1, 1)); !errors.Is(err, ErrSuperseded) {
-		t.Errorf("got %v, want %v", err, ErrSuperseded)
+	if _, err := b.commit("shop", podWith("web/a", "p1", 1, 1)); !errors.Is(err, errSuperseded) {
+		t.Errorf("got %v, want %v", err, errSuperseded)
 	}
 	b.want("without shop", map[string]int{"q1": -1})
 	if len(b.kernel.ports) != 1 {

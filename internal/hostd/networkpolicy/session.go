@@ -17,17 +17,17 @@ const (
 )
 
 var (
-	// ErrSuperseded ends a session of which the tenant has a newer one.
-	ErrSuperseded = grpcstatus.Error(codes.Aborted, "a newer stream of the tenant has taken over")
+	// errSuperseded ends a session of which the tenant has a newer one.
+	errSuperseded = grpcstatus.Error(codes.Aborted, "a newer stream of the tenant has taken over")
 	// errBehind ends a session whose client does not read. The next one begins with what is there then.
-	errBehind     = grpcstatus.Errorf(codes.ResourceExhausted, "the client does not read, and would have to be told of more than %d NICs: connect again", maxUntold)
+	errBehind     = grpcstatus.Errorf(codes.ResourceExhausted, "the client has not read its messages: more than %d NICs wait to be told; connect again", maxUntold)
 	errNoPolicies = grpcstatus.Error(codes.FailedPrecondition, "the daemon's configuration has no networkPolicy for the tenant: set it to optional or required, and start the daemon again")
 )
 
 // Session is a stream of a policy client.
 type Session struct {
 	Tenant string
-	Over   chan struct{} // closed when the tenant has a newer session, or none
+	Over   chan struct{} // closed when the daemon ends the session; Err says why
 	Err    error         // why, once Over is closed
 
 	mu     sync.Mutex
@@ -54,7 +54,7 @@ func (p *Policies) Begin(tenant string) (*Session, error) {
 	if t.session != nil {
 		close(t.session.Over)
 	}
-	s := &Session{Tenant: tenant, Over: make(chan struct{}), Err: ErrSuperseded, Wake: make(chan struct{}, 1), owners: map[string]bool{}}
+	s := &Session{Tenant: tenant, Over: make(chan struct{}), Err: errSuperseded, Wake: make(chan struct{}, 1), owners: map[string]bool{}}
 	t.session = s
 	for _, port := range p.ports {
 		if port.tenant == tenant {
@@ -93,13 +93,6 @@ func (t *tenant) tell(note func(*Session)) {
 	}
 }
 
-// forgetEnded drops the pods that have ended since the last call of TakeEnded.
-func (s *Session) forgetEnded(pods map[string]podRules) {
-	for _, name := range endedOf(s.endedPorts(false), pods) {
-		delete(pods, name)
-	}
-}
-
 // endedPorts returns the ports that have ended since they were last taken.
 func (s *Session) endedPorts(take bool) []endedPort {
 	s.mu.Lock()
@@ -113,26 +106,25 @@ func (s *Session) endedPorts(take bool) []endedPort {
 
 // TakeEnded returns the pods that have ended since the last call, and drops those that are staged.
 func (s *Session) TakeEnded(staged *Staging) []string {
-	ended := endedOf(s.endedPorts(true), staged.pods)
+	ports := s.endedPorts(true)
+	if len(ports) == 0 {
+		return nil
+	}
+	ended := said{staged.pods, ownersOf(staged.pods)}.ended(ports) // without s.mu, for which other tenants' ports wait
 	for _, name := range ended {
 		staged.remove(name)
 	}
 	return ended
 }
 
-// endedOf returns the pods of ports that have ended. The client may have said only in pods which pod has a port. It takes as long as there
-// are pods, so callers do not hold the session's lock, for which other tenants' ports wait.
-func endedOf(ports []endedPort, pods map[string]podRules) (ended []string) {
-	if len(ports) == 0 {
-		return nil
-	}
-	owners := ownersOf(pods)
+// ended returns the pods of ports that have ended. The client may have said only here which pod has a port.
+func (s said) ended(ports []endedPort) (ended []string) {
 	for _, port := range ports {
 		name := port.pod
 		if name == "" {
-			name, _ = owners.of(port.podPort)
+			name, _ = s.owners.of(port.podPort)
 		}
-		if name != "" && pods[name].UID == "" {
+		if name != "" && s.pods[name].UID == "" {
 			ended = append(ended, name)
 		}
 	}

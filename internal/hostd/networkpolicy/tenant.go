@@ -26,7 +26,7 @@ type tenant struct {
 	settled time.Time // when the client's commits will have had their share of the time, and no more
 }
 
-// said is what a client has said of pods, which nobody changes.
+// said is what a client has said of pods. Nobody changes it: a change makes a new one.
 type said struct {
 	pods   map[string]podRules
 	owners owners
@@ -42,11 +42,20 @@ func newSaid(pods map[string]podRules) said {
 
 // without returns it without the pods that have ended since the client was last told.
 func (s said) without(ended *Session) said {
-	if len(ended.endedPorts(false)) == 0 {
+	names := map[string]bool{}
+	for _, name := range s.ended(ended.endedPorts(false)) {
+		names[name] = true
+	}
+	if len(names) == 0 {
 		return s
 	}
+	return s.except(func(name string, _ podRules) bool { return names[name] })
+}
+
+// except returns it without the pods that are gone.
+func (s said) except(gone func(name string, pod podRules) bool) said {
 	pods := maps.Clone(s.pods)
-	ended.forgetEnded(pods)
+	maps.DeleteFunc(pods, gone)
 	return newSaid(pods)
 }
 
@@ -87,17 +96,7 @@ func (t *tenant) forgetEnded(ports map[string]podPort) {
 			used[name] = true
 		}
 	}
-	for name, pod := range t.pods {
-		if pod.UID == "" && !used[name] {
-			t.forget(name)
-		}
-	}
-}
-
-func (t *tenant) forget(name string) {
-	pods := maps.Clone(t.pods)
-	delete(pods, name)
-	t.said = newSaid(pods)
+	t.said = t.except(func(name string, pod podRules) bool { return pod.UID == "" && !used[name] })
 }
 
 // of returns the policy of a port's pod.
