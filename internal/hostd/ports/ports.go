@@ -159,7 +159,12 @@ func (p *Ports) Correct(turn *turns.Turn, port, mac string, r attachment.Record,
 		func() error { return ratelimit.Set(port, ratelimit.Limits(r.Bandwidth)) },
 		func() error { return p.Policies.Connect(turn, port, r) },
 		func() error { return p.setServices(port, r.Services) },
-		func() error { return p.Policies.Settle(turn, port) },
+		func() error {
+			if len(r.Services) == 0 {
+				return nil // the policies' Connect has changed all ports
+			}
+			return p.Policies.Settle(turn, port)
+		},
 		func() error { return p.checksums.attach(port) },
 		func() error { return bridge.Join(port, r.Bridge, hw) },
 		func() error { return link.SetUp(port) },
