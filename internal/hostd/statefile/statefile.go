@@ -54,11 +54,11 @@ func Stream(path string, content func(io.Writer) error) error {
 func WhileLocked(dir string, f func() error) error {
 	d, err := os.Open(dir)
 	if err != nil {
-		return fmt.Errorf("lock: %w", err)
+		return fmt.Errorf("lock directory %s: %w", dir, err)
 	}
 	defer d.Close() // ends the lock
 	if err := unix.Flock(int(d.Fd()), unix.LOCK_EX); err != nil {
-		return fmt.Errorf("lock %s: %w", dir, err)
+		return fmt.Errorf("lock directory %s: %w", dir, err)
 	}
 	return f()
 }

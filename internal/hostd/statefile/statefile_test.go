@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -40,5 +41,13 @@ func TestWrite(t *testing.T) {
 	}
 	if files, err := os.ReadDir(filepath.Dir(path)); err != nil || len(files) != 2 {
 		t.Errorf("a write that has failed leaves %v, %v", files, err)
+	}
+}
+
+// An error of a lock names the directory.
+func TestLockNamesDirectory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "gone")
+	if err := WhileLocked(dir, func() error { return nil }); err == nil || !strings.HasPrefix(err.Error(), "lock directory "+dir+": ") {
+		t.Errorf("got %v", err)
 	}
 }
