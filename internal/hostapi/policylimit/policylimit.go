@@ -4,10 +4,11 @@
 //   - The unit of the daemon has 1 GiB of memory (MemoryMax). StreamMemory bounds what the daemon keeps of
 //     what the client of one tenant has said; pods share peers. While the daemon replaces that, it
 //     holds twice as much. So all tenants take at most a quarter of the unit. The daemon tells a client its limit.
+//     The limit holds for streams that begin after the last reload.
 //   - StreamPeers bounds what pods do not share: the client sends the peers of each pod, the daemon reads
 //     and checks them. 2 Mi take seconds. They are enough for a namespace of 1,400 pods that all allow each other.
 //   - The daemon writes what it keeps of the pods here to disk, as JSON, the record of one tenant at a time, with peers that pods share
-//     once, and holds the text of one pod at a time.
+//     once, and holds the text of one pod, or of all peers, at a time.
 //   - The kernel takes a transaction as one message of netlink, of up to nft.SendBuffer (64 MiB). A daemon
 //     that starts, or restores the filter, puts the ports of all tenants into one. RuleMessage and
 //     RangeMessage are upper bounds of what a rule and a range take of it. TransactionShare, a quarter
@@ -94,9 +95,8 @@ const (
 	RangeMessage = 96  // for a range of addresses
 )
 
-// SetMessage is what a set of peers counts in a transaction for each family. Its bytes are in those of its rules and its ranges. The kernel looks
-// through all sets of all tenants for each that a rule names: next to the 930 that fit into TransactionShare, a change
-// of a port takes two to three times as long as next to none. A rule with few ranges needs no set.
+// SetMessage is what a set of peers counts, beside the bytes of its rules and ranges. It bounds the number of sets: for each set that a
+// rule names, the kernel looks through the sets of all tenants.
 const SetMessage = 16 << 10
 
 // Share returns the share of a tenant, in bytes of a transaction.

@@ -168,7 +168,7 @@ func (p *Policies) drop() error {
 
 func (p *Policies) open() error {
 	if err := os.MkdirAll(filepath.Join(p.stateDir, "policies"), 0o700); err != nil { // so that drop finds the filter
-		p.log.Error("make the directory of policies: no commit succeeds until there is one", "error", err)
+		p.log.Error("cannot make the directory for policies: commits fail until it exists", "error", err)
 	}
 	for _, t := range p.tenants {
 		t.forgetEnded(p.ports)
