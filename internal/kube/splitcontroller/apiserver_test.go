@@ -530,7 +530,7 @@ func (w *world) noRoom() {
 
 // The large fraction gets the only node that has room for it, though the scheduler places the small one before, and would rather have it there.
 func (w *world) exact() {
-	full := w.fill("b2")
+	w.fill("b2")
 	p := pod("shop", "web", "a;b", "a", "b")
 	p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("7500m")
 	p.Spec.Containers[1].Resources.Requests["cpu"] = resource.MustParse("1")
@@ -664,6 +664,7 @@ func (w *world) network() {
 	p := pod("shop", "web", "a;b;c", "a", "b", "c")
 	w.create(p)
 	w.waits(p, "no node has the label "+splitpod.HostLabel+"=network")
+	w.ephemeral("web")                                // which has no place yet
 	for _, name := range []string{"a1", "b1", "b2"} { // as Unnest's DaemonSet does
 		change := []byte(`{"metadata":{"labels":{"` + splitpod.HostLabel + `":"network"}}}`)
 		w.check(w.Patch(w.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, client.RawPatch("application/merge-patch+json", change)))
@@ -688,20 +689,26 @@ func (w *world) network() {
 	if err := w.Status().Patch(w.t.Context(), p, client.RawPatch("application/merge-patch+json", change)); err == nil || !strings.Contains(err.Error(), "unnest.io/segment-network is for the controller") {
 		w.t.Errorf("another segment by the status: %v, want a refusal", err)
 	}
-	for context, refused := range map[string]bool{`{"capabilities":{"add":["net_admin"]}}`: true, `{"privileged":true}`: true, `{"capabilities":{"add":["CHOWN"]}}`: false} {
-		c := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-f1"}}
-		change := []byte(`{"spec":{"ephemeralContainers":[{"name":"debug","image":"none","securityContext":` + context + `}]}}`)
-		err := w.SubResource("ephemeralcontainers").Patch(w.t.Context(), c, client.RawPatch("application/strategic-merge-patch+json", change))
-		if refused != (err != nil) || refused && !strings.Contains(err.Error(), "an ephemeral container of a fraction") {
-			w.t.Errorf("an ephemeral container with %s: %v", context, err)
-		}
-	}
+	w.ephemeral("web-f1")
 	w.check(w.Delete(w.t.Context(), p, client.GracePeriodSeconds(0)))
 	stop()
 	w.encrypted = true
 	defer w.controller(0)()
 	w.networkInit()
 	w.end()
+}
+
+// ephemeral tries to give a fraction ephemeral containers.
+func (w *world) ephemeral(name string) {
+	w.t.Helper()
+	for i, context := range []string{`{"capabilities":{"add":["CHOWN"]}}`, `{"capabilities":{"add":["net_admin"]}}`, `{"privileged":true}`} {
+		c := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
+		change := fmt.Appendf(nil, `{"spec":{"ephemeralContainers":[{"name":"debug-%d","image":"none","securityContext":%s}]}}`, i, context)
+		err := w.SubResource("ephemeralcontainers").Patch(w.t.Context(), c, client.RawPatch("application/strategic-merge-patch+json", change))
+		if refused := i > 0; refused != (err != nil) || refused && !strings.Contains(err.Error(), "an ephemeral container of a fraction") {
+			w.t.Errorf("an ephemeral container of %s with %s: %v", name, context, err)
+		}
+	}
 }
 
 // networkInit has a pod with init containers: the companion has its segment when these have ended. The controller notes no addresses: a
