@@ -21,7 +21,6 @@
 package brfusion
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -124,21 +123,31 @@ func Clean(ctx context.Context, network string, args *skel.CmdArgs) error {
 	return err
 }
 
-// releaseLeased releases the IPAM plugin's addresses, if that fails by the ADD's configuration: the DEL's may have got a mistake. What the
-// plugin then calls one is no error: no repetition of the DEL could succeed. The runtime repeats a DEL after another failure.
+// releaseLeased releases the IPAM plugin's addresses. If the DEL's configuration fails, or has another plugin, it tries that of the ADD. If the
+// plugin calls the configuration wrong, the DEL succeeds nevertheless, because repeating it would not help.
 func releaseLeased(ctx context.Context, c netconf.Release, args *skel.CmdArgs) error {
 	err := release(ctx, c.IPAM, args)
-	if leased, ok := attachment.NIC.Leased(args.ContainerID, args.IfName); err != nil && ok && !bytes.Equal(leased.StdinData, args.StdinData) {
-		fmt.Fprintf(os.Stderr, "%v; trying the configuration of the ADD\n", err)
-		leased.Netns = args.Netns
-		err = release(ctx, netconf.ReadRelease(leased.StdinData).IPAM, leased)
+	leased, ok := attachment.NIC.Leased(args.ContainerID, args.IfName)
+	ipam := netconf.ReadRelease(leased.StdinData).IPAM
+	if ok && (ipam.Type != c.IPAM.Type || err != nil && !netconf.Same(leased.StdinData, args.StdinData)) {
+		fmt.Fprintf(os.Stderr, "release by the DEL's configuration: %v; trying that of the ADD\n", err)
+		leased.Netns, leased.Args = args.Netns, args.Args
+		if again := release(ctx, ipam, leased); again == nil || err == nil || mistake(err) {
+			err = again
+		}
 	}
-	mistakes := []uint{types.ErrIncompatibleCNIVersion, types.ErrUnsupportedField, types.ErrDecodingFailure, types.ErrInvalidNetworkConfig}
-	if e := (*types.Error)(nil); errors.As(err, &e) && slices.Contains(mistakes, e.Code) {
+	if mistake(err) {
 		fmt.Fprintf(os.Stderr, "the address of %s %s may stay leased: %v\n", args.ContainerID, args.IfName, err)
 		return nil
 	}
 	return err
+}
+
+// mistake reports whether the error calls the configuration wrong.
+func mistake(err error) bool {
+	codes := []uint{types.ErrIncompatibleCNIVersion, types.ErrUnsupportedField, types.ErrDecodingFailure, types.ErrInvalidNetworkConfig}
+	e := (*types.Error)(nil)
+	return errors.As(err, &e) && slices.Contains(codes, e.Code)
 }
 
 // moveOut moves the attachment's NIC out of the pod: the one with prevResult's MAC or,

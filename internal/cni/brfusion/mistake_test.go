@@ -95,6 +95,43 @@ func TestDelWithIPAMThatFails(t *testing.T) {
 	}
 }
 
+// A DEL releases the address by the configuration that can: that of the ADD, if the DEL's has another plugin or none. It is repeated if one
+// of them may succeed later.
+func TestDelByTwoConfigurations(t *testing.T) {
+	const both = "IgnoreUnknown=1\nIgnoreUnknown=1\n"
+	for _, c := range []struct {
+		name    string
+		edit    func(map[string]any)
+		calls   string // the arguments of each failed call
+		success bool
+		left    int
+	}{
+		{"not now, and then a mistake", with("log", false), both, false, 1},
+		{"a mistake by both", with("mtu", 1300), both, true, 1},
+		{"the same configuration", with("prevResult", map[string]any{"cniVersion": "1.0.0"}), "IgnoreUnknown=1\n", true, 1},
+		{"the daemon's addresses", with("ipam", map[string]any{"type": "hostd"}), "", true, 0},
+		{"another plugin", ipam("type", "none"), "", true, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := newLab(t)
+			l.plugin("none", "exit 0")
+			l.Must(os.WriteFile(filepath.Join(l.Dir, "sometimes"), fmt.Appendf(nil, `#!/bin/sh
+config=$(cat)
+case $CNI_COMMAND:$config in DEL:*'"well":true'*) ;; DEL:*) echo $CNI_ARGS >>%[1]s/calls; code=7
+case $config in *'"log":false'*) code=11; esac
+echo '{"cniVersion": "1.0.0", "code": '$code', "msg": "not now"}'; exit 1; esac
+printf %%s "$config" | exec %[2]s/host-local`, l.Dir, cnitest.PluginDir), 0o755))
+			config := edits(ipam("type", "sometimes"), ipam("well", c.left == 0))
+			l.Add(l.config(config), "CNI_ARGS=IgnoreUnknown=1")
+			a := l.Run("DEL", l.config(config, c.edit), "CNI_ARGS=IgnoreUnknown=1")
+			calls, _ := os.ReadFile(filepath.Join(l.Dir, "calls"))
+			if (a.Exit == 0) != c.success || string(calls) != c.calls || len(l.leases()) != c.left {
+				t.Errorf("DEL: exit %d, failed calls %q, left are %v", a.Exit, calls, l.leases())
+			}
+		})
+	}
+}
+
 // Without the address of the daemon, or with a wrong one, the next command that reaches the daemon
 // gives back the NIC.
 func TestDelWithMistakeInServer(t *testing.T) {

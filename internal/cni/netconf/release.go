@@ -2,7 +2,9 @@ package netconf
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"reflect"
 
 	"github.com/containernetworking/cni/pkg/types"
 )
@@ -45,6 +47,15 @@ func ReadRelease(stdin []byte) Release {
 		c.Interface = DefaultInterface
 	}
 	return c
+}
+
+// Same reports whether two configurations differ in prevResult only, which runtimes add for a DEL.
+func Same(a, b []byte) bool {
+	var x, y map[string]any
+	err := errors.Join(json.Unmarshal(a, &x), json.Unmarshal(b, &y))
+	delete(x, "prevResult")
+	delete(y, "prevResult")
+	return err == nil && reflect.DeepEqual(x, y)
 }
 
 // text is a JSON string, "" for another value.
