@@ -348,7 +348,8 @@ func (s *splitStory) storyCompare() {
 }
 
 // tables returns the rows of the requests, and those of the comparison.
-func (s *splitStory) tables() string {
+func (s *splitStory) tables(t *testing.T) string {
+	t.Helper()
 	var b strings.Builder
 	fmt.Fprintf(&b, "## Segments with the span `%s`\n\n| requests | seconds | answered | lost | longest time without an answer, s |\n|---|---:|---:|---:|---:|\n", s.span)
 	fmt.Fprintf(&b, "%s\n\n| | whole pod | split pod | ratio |\n|---|---:|---:|---|\n", strings.Join(s.phases, "\n"))
@@ -356,20 +357,23 @@ func (s *splitStory) tables() string {
 		both, ratio := s.values[metric], "one round, no verdict"
 		if len(both[0]) > 1 {
 			e, err := stats.Compare(both[0], both[1], true)
-			s.check(err)
+			if err != nil {
+				t.Fatal(err)
+			}
 			ratio = ratioInWords(e)
 		}
-		fmt.Fprintf(&b, "| %s | %.1f | %.1f | %s |\n", metric, centerOf(s.whole, both[1]), centerOf(s.whole, both[0]), ratio)
+		fmt.Fprintf(&b, "| %s | %.1f | %.1f | %s |\n", metric, centerOf(t, both[1]), centerOf(t, both[0]), ratio)
 	}
 	return b.String()
 }
 
 // storyReport prints the tables, and publishes them if asked to.
 func storyReport(t *testing.T, stories []*splitStory) {
+	t.Helper()
 	first := stories[0]
 	var tables []string
 	for _, s := range stories {
-		tables = append(tables, s.tables())
+		tables = append(tables, s.tables(t))
 		if s.cost != first.cost || s.split != first.split {
 			t.Errorf("the plans differ: %v $/h, split %q, and %v $/h, split %q", first.cost, first.split, s.cost, s.split)
 		}
@@ -380,12 +384,18 @@ func storyReport(t *testing.T, stories []*splitStory) {
 		return
 	}
 	host, err := machine.DescribeHost(t.Context())
-	first.check(err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	accel, err := guest.ChooseAccel("")
-	first.check(err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	page := fmt.Sprintf(splitPage, *storyRounds, first.cost[0], first.cost[1], text, first.split, storyModel,
 		time.Now().UTC().Format(time.DateOnly), accel.Accel, host.CPU, strconv.Itoa(host.VCPUs), host.Kernel)
-	first.check(os.WriteFile(filepath.Clean(*splitReport), []byte(page), 0o644))
+	if err := os.WriteFile(filepath.Clean(*splitReport), []byte(page), 0o644); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // splitPage takes the number of rounds, the cost before and after, the tables, the annotation, the model of
