@@ -103,11 +103,11 @@ func (d *driver) run(ctx context.Context, socket, registry string) error {
 
 // alone waits until no other driver has these records, and keeps others out until end, or the end of the process.
 func (d *driver) alone(ctx context.Context) (end func(), err error) {
-	said := time.AfterFunc(d.retry, func() { d.log.Warn("another driver serves this node: waiting until it has ended") })
-	defer said.Stop()
 	if err := os.MkdirAll(string(d.records), 0o700); err != nil {
 		return nil, err
 	}
+	said := time.AfterFunc(d.retry, func() { d.log.Warn("another driver serves this node: waiting until it has ended") })
+	defer said.Stop()
 	return attachment.LockDir(ctx, string(d.records))
 }
 
