@@ -9,7 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -20,11 +19,8 @@ import (
 type admit struct {
 	decoder admission.Decoder
 	client  client.Client
+	cache   client.Reader
 	span    string
-}
-
-func newAdmission(scheme *runtime.Scheme, c client.Client, span string) *admit {
-	return &admit{admission.NewDecoder(scheme), c, span}
 }
 
 // Handle implements admission.Handler.
@@ -61,7 +57,7 @@ func (a *admit) Handle(ctx context.Context, request admission.Request) admission
 // queue refuses the pod as long as an older one of its namespace waits for a quota.
 func (a *admit) queue(ctx context.Context, p *corev1.Pod) error {
 	var all corev1.PodList
-	if err := a.client.List(ctx, &all, client.InNamespace(p.Namespace), client.HasLabels{splitpod.PodLabel}); err != nil {
+	if err := a.cache.List(ctx, &all, client.InNamespace(p.Namespace), client.HasLabels{splitpod.PodLabel}); err != nil {
 		return err
 	}
 	if first := splitpod.Ahead(p, pointers(all.Items), time.Now()); first != nil {

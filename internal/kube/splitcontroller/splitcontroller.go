@@ -31,6 +31,7 @@ import (
 	metrics "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"unnest.io/unnest/internal/kube/splitpod"
 )
@@ -95,7 +96,7 @@ func Run(ctx context.Context, api *rest.Config, o Options) error {
 	if certificates.client, err = client.New(api, client.Options{Scheme: scheme, HTTPClient: m.GetHTTPClient(), Mapper: m.GetRESTMapper()}); err != nil {
 		return err
 	}
-	m.GetWebhookServer().Register(admitURL, &webhook.Admission{Handler: newAdmission(scheme, certificates.client, o.Span)})
+	m.GetWebhookServer().Register(admitURL, &webhook.Admission{Handler: &admit{admission.NewDecoder(scheme), certificates.client, m.GetClient(), o.Span}})
 	r := &reconciler{Client: m.GetClient(), live: m.GetAPIReader(), events: m.GetEventRecorder(Name), retry: cmp.Or(o.retry, 5*time.Second), encrypted: o.Encrypted, prepared: map[types.UID]*corev1.Pod{}}
 	split := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		p := o.(*corev1.Pod)
