@@ -26,7 +26,7 @@ type reconciler struct {
 	retry         time.Duration
 	encrypted     bool
 
-	prepared map[types.UID]*corev1.Pod // by this process, which the cache may lack; one worker has it
+	prepared map[types.UID]*corev1.Pod // pods that this process has prepared, as long as the cache does not show it. Only the one worker uses it.
 }
 
 // Reconcile does the next step of a pod. Its changes make it run again.
@@ -64,6 +64,7 @@ func (r *reconciler) next(ctx context.Context, from client.Reader, request recon
 		return nil, splitpod.Step{}, client.IgnoreNotFound(err)
 	}
 	if splitpod.Orphaned(p) {
+		r.events.Eventf(p, nil, corev1.EventTypeWarning, "SplitOrphaned", "Delete", "the companion is deleted: it has lost its pod")
 		return p, splitpod.Step{Delete: []*corev1.Pod{p}}, nil
 	}
 	if !splitpod.IsSplit(p) {
@@ -182,7 +183,8 @@ func (r *reconciler) execute(ctx context.Context, p *corev1.Pod, s splitpod.Step
 	return err
 }
 
-// forbidden notes that the API server refuses a companion, as for want of a quota, or has the pod give up what it has of that.
+// forbidden handles a refusal of a companion by the API server: it deletes the pod if that has to make room for others, and else notes that
+// it waits.
 func (r *reconciler) forbidden(ctx context.Context, p *corev1.Pod, why error) error {
 	var all corev1.PodList
 	if err := r.List(ctx, &all, client.InNamespace(p.Namespace), client.HasLabels{splitpod.PodLabel}); err != nil {

@@ -207,7 +207,7 @@ func TestForbidden(t *testing.T) {
 	if !slices.Equal(a.log[1:], []string{"delete second"}) {
 		t.Errorf("got %q, want the younger pod deleted", a.log[1:])
 	}
-	admission := &admit{client: a}
+	admission := &admit{cache: a}
 	if err := admission.queue(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop"}}); err == nil || !strings.Contains(err.Error(), "pod first waits") {
 		t.Errorf("the next pod: %v, want it refused", err)
 	}
@@ -227,8 +227,11 @@ func TestOrphan(t *testing.T) {
 		t.Fatal(err)
 	}
 	companions[0].OwnerReferences = nil
-	a, r, _ := newAPI(companions[0])
+	a, r, recorder := newAPI(companions[0])
 	r.run(t, "web", "web-f1")
+	if event := next(t, recorder); !strings.Contains(event, "it has lost its pod") {
+		t.Errorf("event %s", event)
+	}
 	companions[0].DeletionTimestamp = &metav1.Time{Time: time.Now()}
 	r.run(t, "web-f1")
 	if !slices.Equal(a.log, []string{"delete web-f1"}) {

@@ -52,7 +52,7 @@ func companion(p *corev1.Pod, number int, f fraction) *corev1.Pod {
 		LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{PodLabel: string(p.UID)}}, TopologyKey: corev1.LabelHostname,
 	}}}
 	if f.Node != "" {
-		prefer(&spec, f.Node)
+		prefer(&spec, f.Node, preferred(p))
 	}
 	for _, v := range spec.Volumes {
 		if ofHost(v) {
@@ -85,8 +85,7 @@ func companionName(pod string, number int) string {
 	return strings.TrimRight(pod[:min(len(pod), 253-len(suffix))], "-.") + suffix
 }
 
-// hostname is what companions have, so that their host name is the pod's: the kubelet makes it of the name. That of a new pod may
-// lack its end.
+// hostname returns the host name of companions: that which the kubelet gives the pod. For a pod without a name yet, it is the beginning.
 func hostname(p *corev1.Pod) string {
 	if p.Spec.Hostname != "" || p.Spec.HostnameOverride != nil {
 		return p.Spec.Hostname

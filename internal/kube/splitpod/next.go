@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,7 +27,7 @@ type Step struct {
 	Again   time.Duration // after which to look again, though nothing changes
 }
 
-// Cluster is what Next knows beyond a pod and its companions. If Unplaced says so, it needs more than the time.
+// Cluster is what Next knows beyond a pod and its companions. Next always reads Now. It reads the rest only if Unplaced is true.
 type Cluster struct {
 	Nodes   []*corev1.Node
 	Pods    []*corev1.Pod
@@ -34,8 +35,7 @@ type Cluster struct {
 	Now     time.Time
 }
 
-// patience is how long a fraction that has been released may have no node, or a pod that waits no room in a quota. Meanwhile
-// autoscalers add nodes.
+// patience is how long a released fraction may have no node, and how long a pod may wait for a quota. Autoscalers need it to add nodes.
 const patience = 10 * time.Minute
 
 // Next returns what the controller does next for a split pod with these companions: those that it
@@ -100,7 +100,7 @@ func keep(p *corev1.Pod, companions []*corev1.Pod, in Cluster) (Step, error) {
 	if err != nil {
 		return Step{}, err
 	}
-	ready := true
+	ready := p.Spec.NodeName != "" // so that it does not change before all have nodes: unscheduled counts from it
 	var stale []*corev1.Pod
 	for _, w := range want {
 		i := slices.IndexFunc(companions, func(c *corev1.Pod) bool { return c.Name == w.Name })
@@ -215,7 +215,7 @@ func Prepare(p *corev1.Pod, place Placement, key string) {
 	}
 	set(&p.Spec.NodeSelector, HostLabel, place.Host)
 	if fractions, err := further(p); err == nil && len(place.Nodes) == 1+len(fractions) {
-		prefer(&p.Spec, place.Nodes[0])
+		prefer(&p.Spec, place.Nodes[0], "")
 		for i := range fractions {
 			fractions[i].Node = place.Nodes[i+1]
 		}
@@ -253,8 +253,11 @@ func Owns(p, companion *corev1.Pod) bool {
 // Orphaned reports whether the pod is a companion that has been left over, as by kubectl delete --cascade=orphan.
 func Orphaned(p *corev1.Pod) bool {
 	_, ok := p.Annotations[LabelsAnnotation]
-	return ok && p.Labels[PodLabel] != "" && metav1.GetControllerOf(p) == nil && p.DeletionTimestamp == nil
+	return ok && p.Labels[PodLabel] != "" && strings.HasSuffix(p.Name, "-f"+p.Labels[FractionLabel]) && metav1.GetControllerOf(p) == nil && p.DeletionTimestamp == nil
 }
 
 // Unplaced reports whether Next needs the nodes and pods of the cluster.
-func Unplaced(p *corev1.Pod) bool { return gated(p) && !prepared(p) || !gated(p) && unconnected(p) }
+func Unplaced(p *corev1.Pod) bool { return placeless(p) || !gated(p) && unconnected(p) }
+
+// placeless reports whether the pod waits for a place.
+func placeless(p *corev1.Pod) bool { return gated(p) && !prepared(p) }

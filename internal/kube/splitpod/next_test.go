@@ -42,7 +42,7 @@ func TestPlace(t *testing.T) {
 	chosen.Spec.NodeSelector = map[string]string{HostLabel: "a"}
 	prefers := sized("3")
 	prefers.Spec.NodeSelector = map[string]string{HostLabel: "b"}
-	prefer(&prefers.Spec, "b2")
+	prefer(&prefers.Spec, "b2", "")
 	prepared := newPod("a;b", "a", "b")
 	for i := range prepared.Spec.Containers {
 		prepared.Spec.Containers[i].Resources = sized("2").Spec.Containers[0].Resources
@@ -186,7 +186,7 @@ func TestKeep(t *testing.T) {
 		want   string
 	}{
 		{"a companion is not ready", func(w *world) {}, "nothing"},
-		{"all are ready", func(w *world) { w.companions[0].Status = ready }, "ready true"},
+		{"all are ready", func(w *world) { on("a1", w.pod); w.companions[0].Status = ready }, "ready true"},
 		{"a companion is gone", func(w *world) { w.companions = nil }, "rebuild: companion web-0-f1 is gone"},
 		{"a companion's node is lost", func(w *world) { w.companions[0].DeletionTimestamp = &now }, "rebuild: companion web-0-f1 is being deleted"},
 		{"a companion was evicted", func(w *world) {
@@ -204,23 +204,30 @@ func TestKeep(t *testing.T) {
 		}
 		tt.change(w)
 		s, err := Next(w.pod, w.companions, Cluster{})
-		got := "nothing"
-		switch {
-		case err != nil:
-			got = err.Error()
-		case s.Rebuild != "":
-			got = "rebuild: " + s.Rebuild
-		case len(s.Delete) > 0:
-			got = "delete " + s.Delete[0].Name
-		case len(s.Update) > 0:
-			got = "update " + s.Update[0].Annotations[LabelsAnnotation]
-		case s.Ready != nil:
-			got = fmt.Sprint("ready ", *s.Ready)
-		}
+		got := outcome(s, err)
 		if got != tt.want {
 			t.Errorf("%s: got %s, want %s", tt.what, got, tt.want)
 		}
 	}
+}
+
+// outcome says what a step does, or why there is none.
+func outcome(s Step, err error) string {
+	switch {
+	case err != nil:
+		return err.Error()
+	case s.Rebuild != "":
+		return "rebuild: " + s.Rebuild
+	case len(s.Delete) > 0:
+		return "delete " + s.Delete[0].Name
+	case len(s.Update) > 0:
+		return "update " + s.Update[0].Annotations[LabelsAnnotation]
+	case s.Ready != nil:
+		return fmt.Sprint("ready ", *s.Ready)
+	case s.Again != 0:
+		return fmt.Sprint("again after ", s.Again)
+	}
+	return "nothing"
 }
 
 // A pod of which a fraction gets no node is made again after a while. One that nobody makes again waits, and so does one whose init
@@ -240,6 +247,10 @@ func TestUnscheduled(t *testing.T) {
 			w.pod.Status.Conditions = append(w.pod.Status.Conditions, w.companions[0].Status.Conditions...)
 			on("a1", w.companions[0])
 		}, "rebuild: the scheduler has found no node for fraction web-0 since"},
+		{"the first fraction, and companions that become ready", patience, func(w *world) {
+			w.pod.Status.Conditions = append(w.pod.Status.Conditions, w.companions[0].Status.Conditions...)
+			on("a1", w.companions[0]).Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		}, "rebuild: the scheduler has found no node for fraction web-0 since 2001-09-09T01:46:40Z"},
 		{"a bare pod", patience, func(w *world) { w.pod.OwnerReferences = nil }, "the scheduler has found no node for fraction web-0-f1 since"},
 		{"init containers ended later", patience, func(w *world) {
 			w.pod.Status.Conditions = append(w.pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodInitialized, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(start.Add(patience))})
@@ -256,17 +267,7 @@ func TestUnscheduled(t *testing.T) {
 		w.companions[0].Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/2 nodes"}}
 		tt.change(w)
 		s, err := Next(w.pod, w.companions, Cluster{Now: start.Add(tt.after)})
-		got := "nothing"
-		switch {
-		case err != nil:
-			got = err.Error()
-		case s.Rebuild != "":
-			got = "rebuild: " + s.Rebuild
-		case s.Ready != nil:
-			got = fmt.Sprint("ready ", *s.Ready)
-		case s.Again != 0:
-			got = fmt.Sprint("again after ", s.Again)
-		}
+		got := outcome(s, err)
 		if !strings.HasPrefix(got, tt.want) {
 			t.Errorf("%s: got %s, want %s", tt.what, got, tt.want)
 		}
@@ -319,5 +320,25 @@ func TestOrphaned(t *testing.T) {
 	c.OwnerReferences = nil
 	if !Orphaned(c) {
 		t.Error("a companion without its pod is not known")
+	}
+	c.Name += "-debug" // kubectl debug --copy-to --keep-labels --keep-annotations
+	if Orphaned(c) {
+		t.Error("a copy of a companion counts as left over")
+	}
+}
+
+// Each fraction prefers its node, and what the pod prefers.
+func TestPreferencesAreKept(t *testing.T) {
+	p := newPod("a;b", "a", "b")
+	prefer(&p.Spec, "mine", "")
+	Prepare(admit(t, p), Placement{"a", []string{"a1", "a2"}}, "key")
+	for i, f := range []*corev1.Pod{p, companions(t, p)[0]} {
+		var nodes []string
+		for _, term := range f.Spec.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
+			nodes = append(nodes, term.Preference.MatchFields[0].Values...)
+		}
+		if want := []string{"mine", []string{"a1", "a2"}[i]}; !slices.Equal(nodes, want) || preferred(f) != want[1] {
+			t.Errorf("fraction %d prefers %v, and first %s; want %v", i, nodes, preferred(f), want)
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -177,8 +178,9 @@ func match(fractions []*corev1.Pod, nodes []*corev1.Node, rooms map[types.NodeNa
 	return names, count
 }
 
-// prefer has the scheduler put a pod onto the node, if it can: in the default profile, of single preferences only taints to be avoided weigh more.
-func prefer(s *corev1.PodSpec, node string) {
+// prefer makes the scheduler prefer a node. In the default profile, only PreferNoSchedule taints weigh more than one preference.
+// It replaces what it has added for the node before.
+func prefer(s *corev1.PodSpec, node, before string) {
 	if s.Affinity == nil {
 		s.Affinity = &corev1.Affinity{}
 	}
@@ -186,16 +188,18 @@ func prefer(s *corev1.PodSpec, node string) {
 		s.Affinity.NodeAffinity = &corev1.NodeAffinity{}
 	}
 	terms := &s.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution
-	*terms = append(slices.DeleteFunc(*terms, func(t corev1.PreferredSchedulingTerm) bool { return len(t.Preference.MatchFields) > 0 }),
-		corev1.PreferredSchedulingTerm{Weight: 100, Preference: corev1.NodeSelectorTerm{
+	term := func(node string) corev1.PreferredSchedulingTerm {
+		return corev1.PreferredSchedulingTerm{Weight: 100, Preference: corev1.NodeSelectorTerm{
 			MatchFields: []corev1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}},
-		}})
+		}}
+	}
+	*terms = append(slices.DeleteFunc(*terms, func(t corev1.PreferredSchedulingTerm) bool { return reflect.DeepEqual(t, term(before)) }), term(node))
 }
 
 // preferred returns the node that prefer has named; empty: none.
 func preferred(p *corev1.Pod) string {
 	if p.Spec.Affinity != nil && p.Spec.Affinity.NodeAffinity != nil {
-		for _, t := range p.Spec.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution {
+		for _, t := range slices.Backward(p.Spec.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution) {
 			if f := t.Preference.MatchFields; len(f) > 0 {
 				return f[0].Values[0]
 			}

@@ -75,10 +75,13 @@ func (o Options) common(v corev1.Volume) (corev1.VolumeSource, error) {
 
 // Claims returns the PersistentVolumeClaims of a pod that waits for a place.
 func Claims(p *corev1.Pod) (names []string) {
+	if !placeless(p) {
+		return nil
+	}
 	companions, _ := Companions(p)
 	for _, f := range append(companions, p) {
 		for _, v := range f.Spec.Volumes {
-			if v.PersistentVolumeClaim != nil && gated(p) && !prepared(p) {
+			if v.PersistentVolumeClaim != nil {
 				names = append(names, v.PersistentVolumeClaim.ClaimName)
 			}
 		}
