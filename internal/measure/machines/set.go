@@ -13,6 +13,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 
 	"unnest.io/unnest/internal/measure/experiment"
@@ -144,8 +145,16 @@ func (b *Set) Down() error {
 	return err
 }
 
-// FoundTool records the version of a tool.
-func (b *Set) FoundTool(name, version string) { b.facts.Tools[name] = version }
+// FoundTool records the version of a tool, besides other versions that the run has found of it: machines
+// with another release of Debian have others.
+func (b *Set) FoundTool(name, version string) {
+	found := b.facts.Tools[name]
+	if found == "" {
+		b.facts.Tools[name] = version
+	} else if !slices.Contains(strings.Split(found, ", "), version) {
+		b.facts.Tools[name] = found + ", " + version
+	}
+}
 
 // Note adds a note to the facts. Configurations that share a machine have it once.
 func (b *Set) Note(text string) {

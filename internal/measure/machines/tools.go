@@ -17,12 +17,34 @@ import (
 // VersionNumber matches the first number of a version that a tool prints.
 var VersionNumber = regexp.MustCompile(`\d+\.\d+[^\s,]*`)
 
-// FindEngine records the versions of the container engine, which are the same in all
-// machines of the run that have it, and of QEMU.
+// OfEachRelease returns one configuration for each release of Debian and engine in the machines that this
+// run boots, or that are this host.
+func (b *Set) OfEachRelease() (all []stack.Configuration) {
+	type packages struct {
+		release stack.Release
+		engine  stack.Layer
+	}
+	var seen []packages
+	for _, c := range b.Spec.Configurations {
+		of := packages{release: c.Release}
+		if engine, _ := c.Stack.Engine(); engine == stack.Docker || engine == stack.Podman {
+			of.engine = engine // the other machines have containerd, used or not
+		}
+		if !c.Stack.Remote() && !slices.Contains(seen, of) {
+			seen, all = append(seen, of), append(all, c)
+		}
+	}
+	return all
+}
+
+// FindEngine records the versions of the container engines, which are the same in all
+// machines of the run that have one release of Debian, and of QEMU.
 func (b *Set) FindEngine(ctx context.Context) error {
-	i := slices.IndexFunc(b.Spec.Configurations, func(c stack.Configuration) bool { return !c.Stack.Remote() && c.Architecture() == stack.X8664 })
-	if i >= 0 {
-		m := b.Of(b.Spec.Configurations[i])[0]
+	for _, c := range b.OfEachRelease() {
+		if c.Architecture() != stack.X8664 {
+			continue
+		}
+		m := b.Of(c)[0]
 		tools := map[string][]string{machine.Nerdctl: {"containerd", "runc"}, "docker": {"containerd", "runc"}, "podman": {"runc"}}[m.Engine()]
 		for _, tool := range append(tools, m.Engine()) {
 			if err := b.FindTool(ctx, m.Place, tool); err != nil {
@@ -45,12 +67,12 @@ func (b *Set) FindTool(ctx context.Context, p place.Place, tool string) error {
 	if err != nil {
 		return fmt.Errorf("find the version of %s: %w", tool, err)
 	}
-	b.facts.Tools[tool] = VersionNumber.FindString(string(out))
+	b.FoundTool(tool, VersionNumber.FindString(string(out)))
 	return nil
 }
 
 // FindPackages records the versions of the tools' packages, which are the same in all
-// our machines and containers.
+// our machines and containers of one release of Debian.
 func (b *Set) FindPackages(ctx context.Context, p place.Place) error {
 	names := guestimage.Packages(b.Spec)
 	if len(names) == 0 {
@@ -59,23 +81,22 @@ func (b *Set) FindPackages(ctx context.Context, p place.Place) error {
 	out, err := place.Output(ctx, p, append([]string{"dpkg-query", "--show", "--showformat", "${Package} ${Version}\n"}, names...)...)
 	for line := range strings.Lines(string(out)) {
 		if name, version, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
-			b.facts.Tools[name] = version
+			b.FoundTool(name, version)
 		}
 	}
 	return err
 }
 
-// FindVersion records the version of a workload's program in p, once.
+// FindVersion records the version of a workload's program in p.
 func (b *Set) FindVersion(ctx context.Context, p place.Place, w workload.Workload) error {
-	if b.facts.Tools[w.Name()] != "" {
-		return nil
-	}
 	out, err := place.Output(ctx, p, w.VersionArgs()...)
-	if err == nil {
-		b.facts.Tools[w.Name()], err = w.ParseVersion(out)
-	}
 	if err != nil {
 		return fmt.Errorf("find the version of %s: %w", w.Name(), err)
 	}
+	version, err := w.ParseVersion(out)
+	if err != nil {
+		return fmt.Errorf("find the version of %s: %w", w.Name(), err)
+	}
+	b.FoundTool(w.Name(), version)
 	return nil
 }

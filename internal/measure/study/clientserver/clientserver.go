@@ -70,8 +70,10 @@ func (s *Study) Begin(ctx context.Context) error {
 	if s.Own() == nil {
 		return nil
 	}
-	if err := s.findServers(ctx, s.Own().Servers().Place); err != nil {
-		return err
+	for _, c := range s.OfEachRelease() {
+		if err := s.findServers(ctx, s.Of(c).Servers().Place); err != nil {
+			return err
+		}
 	}
 	return s.FindEngine(ctx)
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"unnest.io/unnest/internal/measure/experiment"
@@ -24,6 +25,7 @@ type Study struct {
 	*machines.Set
 	Workspaces map[string]*Workspace      // by configuration
 	Published  map[string][]workload.Port // of a container, by configuration; nil: none
+	asked      []stack.Release            // whose packages' versions are recorded
 }
 
 // New returns the study on machines of which none is up.
@@ -100,9 +102,10 @@ func (s *Study) openWorkspace(ctx context.Context, c stack.Configuration) error 
 	if err := place.Run(ctx, w.Place, "mkdir", "-p", w.Dir); err != nil {
 		return m.Explain(w.died(ctx, err))
 	}
-	if _, contained := c.Stack.Engine(); len(s.Facts().Tools) > 0 || c.Stack.Remote() && !contained {
+	if _, contained := c.Stack.Engine(); slices.Contains(s.asked, c.Release) || c.Stack.Remote() && !contained {
 		return nil
 	}
+	s.asked = append(s.asked, c.Release)
 	return m.Explain(s.FindPackages(ctx, w.Place))
 }
 
