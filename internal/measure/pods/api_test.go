@@ -123,12 +123,12 @@ func TestUpFails(t *testing.T) {
 		}, "image i:1 cannot be pulled on n1", 9},
 		"no room": {"", func(a *api) {
 			a.status = map[string]any{"phase": "Pending", "conditions": []any{map[string]any{"type": "PodScheduled", "status": "False", "message": "0/2 nodes are available"}}}
-		}, "not within 2s: it is not scheduled: 0/2 nodes are available", 9},
+		}, "not within 8s: it is not scheduled: 0/2 nodes are available", 9},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, c := newAPI(t)
 			tt.change(a)
-			_, err := Up(t.Context(), c, spec(t), Options{Namespace: tt.namespace, Image: "i:1", Wait: 2 * time.Second, Progress: silent{}})
+			_, err := Up(t.Context(), c, spec(t), Options{Namespace: tt.namespace, Image: "i:1", Wait: 8 * time.Second, Progress: silent{}})
 			if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "remove what was made") {
 				t.Errorf("got %v; want an error with %q", err, tt.want)
 			}
