@@ -258,3 +258,34 @@ func TestSegmentThatAGuestKeeps(t *testing.T) {
 	l.check(unix.Close(left))
 	l.eventually("the TAP is gone", func() bool { return len(l.taps()) == 1 })
 }
+
+// A guest outlives the deletion of its TAPs by another program, also when it then resets the NICs, as
+// it does before it gives one up: the VMM can wait at its descriptors and set them up.
+func TestTAPsDeletedByAnother(t *testing.T) {
+	l := newLab(t)
+	m := l.boot(1, 2)
+	l.serve(100 * time.Millisecond)
+	m.mustAttach("c1")
+	m.mustJoin("web", "c2")
+	var held []int
+	for _, name := range []string{"u1n1-1", segments.TAP("default", "web")} {
+		held = append(held, m.heldQueue(name))
+		l.do(func() error {
+			link, err := netlink.LinkByName(name)
+			return errors.Join(err, netlink.LinkDel(link))
+		})
+	}
+	if err := m.detach("c1"); status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("got %v, want DeadlineExceeded", err)
+	}
+	for _, fd := range held {
+		l.wantIdle(fd)
+		l.check(unix.Close(fd))
+	}
+	m.reset() // the guest gives up the NIC of c1, and is asked for the other one
+	l.eventually("a slot is free", func() bool { return m.free() == 1 })
+	l.eventually("the guest keeps the other NIC", func() bool { return slices.Equal(m.nics(), []string{"2 c2 quarantined 02:68:35:00:00:01"}) })
+	m.reset()
+	l.eventually("both slots are free", func() bool { return m.free() == 2 })
+	m.wantNothing()
+}

@@ -29,6 +29,11 @@ func (d *daemon) watchGuests(ctx context.Context, scanned func()) {
 		if time.Since(looked) > unguardedInterval {
 			d.host.Panics.Try("guard guests that are not enrolled", func() { d.guardUnenrolled(ctx) })
 			d.host.Panics.Try("look for unguarded ports", func() { unguarded.look(d) })
+			d.host.Panics.Try("look for deleted TAPs", func() {
+				for _, g := range d.all() {
+					g.ReviveTAPs()
+				}
+			})
 			looked = time.Now()
 		}
 		d.beat(&d.scanned)

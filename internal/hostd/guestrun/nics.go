@@ -12,6 +12,7 @@ import (
 	"unnest.io/unnest/internal/hostd/segments"
 	"unnest.io/unnest/internal/hostd/turns"
 	"unnest.io/unnest/internal/netdev/link"
+	"unnest.io/unnest/internal/netdev/tap"
 	"unnest.io/unnest/internal/vmm"
 )
 
@@ -162,6 +163,7 @@ func (n *nics) performAction(ctx context.Context, action hotplug.Action) hotplug
 
 // deleteDevice asks the guest for a device of either state.
 func (g *Guest) deleteDevice(ctx context.Context, a hotplug.DeviceDel) hotplug.Event {
+	g.ReviveTAPs()
 	err := g.vmm.DeleteDevice(ctx, a.ID)
 	switch {
 	case err == nil:
@@ -170,6 +172,18 @@ func (g *Guest) deleteDevice(ctx context.Context, a hotplug.DeviceDel) hotplug.E
 		return hotplug.DeviceDeleted{Device: a.ID}
 	}
 	return hotplug.UnplugRefused{Device: a.ID, Err: err}
+}
+
+// ReviveTAPs keeps the VMM alive if somebody has deleted TAPs of its NICs, see tap.Revive. The
+// containers of those NICs have no network from then on.
+func (g *Guest) ReviveTAPs() {
+	pid := g.ProcessID()
+	if pid == 0 {
+		return
+	}
+	if n, err := tap.Revive(pid); n > 0 || err != nil {
+		g.log.Warn("TAPs of the guest were deleted by another program: their containers have no network", "taps", n, "error", err)
+	}
 }
 
 // turn waits until the guest's tenant may change the host's network.

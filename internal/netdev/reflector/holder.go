@@ -3,13 +3,12 @@ package reflector
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"unnest.io/unnest/internal/netdev/tap"
 )
 
 // device is a TAP in a network namespace.
@@ -31,7 +30,7 @@ func takeFrom(pid int, d device) (queue, error) {
 	}
 	process := os.NewFile(uintptr(fd), strconv.Itoa(pid))
 	defer process.Close()
-	fds, err := tunDescriptors(pid, d.name)
+	fds, err := tap.Descriptors(pid, d.name)
 	if err != nil {
 		return -1, err
 	}
@@ -44,32 +43,6 @@ func takeFrom(pid int, d device) (queue, error) {
 	}
 	return -1, nil
 }
-
-// tunDescriptors lists the descriptors that a process has of TAPs with a name, in all
-// namespaces.
-func tunDescriptors(pid int, name string) ([]int, error) {
-	directory := filepath.Join("/proc", strconv.Itoa(pid), "fdinfo")
-	entries, err := os.ReadDir(directory)
-	if err != nil && !gone(err) {
-		return nil, fmt.Errorf("list descriptors of process %d: %w", pid, err)
-	}
-	var found []int
-	for _, e := range entries {
-		info, err := os.ReadFile(filepath.Join(directory, e.Name()))
-		if err != nil && !gone(err) {
-			return nil, fmt.Errorf("inspect descriptor %s of process %d: %w", e.Name(), pid, err)
-		}
-		fd, err := strconv.Atoi(e.Name())
-		if err == nil && strings.Contains(string(info), "iff:\t"+name+"\n") { // tun_chr_show_fdinfo
-			found = append(found, fd)
-		}
-	}
-	return found, nil
-}
-
-// gone reports whether an error means that a process has ended or has closed the
-// descriptor.
-func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
 
 // duplicate duplicates a process's descriptor if it is a queue of the device that is
 // attached or not, as given. Else it returns -1.

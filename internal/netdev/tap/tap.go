@@ -86,15 +86,19 @@ func OpenQueue(name string, flags uint16) (fd int, err error) {
 	if err != nil {
 		return -1, fmt.Errorf("open /dev/net/tun: %w", err)
 	}
-	request, err := unix.NewIfreq(name)
-	if err == nil {
-		request.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR | flags)
-		err = unix.IoctlIfreq(fd, unix.TUNSETIFF, request)
-	}
-	if err != nil {
+	if err := setInterface(fd, name, flags); err != nil {
 		return -1, errors.Join(err, unix.Close(fd))
 	}
 	return fd, nil
+}
+
+func setInterface(fd int, name string, flags uint16) error {
+	request, err := unix.NewIfreq(name)
+	if err != nil {
+		return err
+	}
+	request.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR | flags)
+	return unix.IoctlIfreq(fd, unix.TUNSETIFF, request)
 }
 
 // singleQdisc gives a TAP that is not up yet the qdisc of one queue. The kernel makes such a TAP for 256 queues, and would give each of

@@ -256,3 +256,60 @@ func TestRemove(t *testing.T) {
 		}
 	})
 }
+
+// A VMM can set up its end of a TAP that somebody has deleted: it has a new one, without a network.
+func TestRevive(t *testing.T) {
+	inNewNS(t, func() {
+		one, err := Open(Device{Name: "one", Bridge: "br0", MTU: 1500})
+		if err != nil {
+			t.Fatal(err)
+		}
+		two, err := OpenMultiQueue(Device{Name: "two", Bridge: "br0", MTU: 1500}, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, err := Revive(os.Getpid()); n != 0 || err != nil {
+			t.Errorf("with all TAPs: %d, %v", n, err)
+		}
+		queues := append(two, one)
+		for _, name := range []string{"one", "two"} {
+			link, err := netlink.LinkByName(name)
+			if err = errors.Join(err, netlink.LinkDel(link)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		setUp := func(f *os.File) error { return unix.IoctlSetPointerInt(int(f.Fd()), unix.TUNSETVNETHDRSZ, 12) }
+		for _, f := range queues {
+			if err := setUp(f); !errors.Is(err, unix.EBADFD) {
+				t.Errorf("set up %s without a TAP: %v", f.Name(), err)
+			}
+		}
+		if n, err := Revive(os.Getpid()); n != len(queues) || err != nil {
+			t.Errorf("%d revived, %v; want %d", n, err, len(queues))
+		}
+		for _, f := range queues {
+			poll := []unix.PollFd{{Fd: int32(f.Fd()), Events: unix.POLLIN}}
+			n, err := unix.Poll(poll, 0)
+			if err = errors.Join(err, setUp(f)); n != 0 || err != nil {
+				t.Errorf("%s: poll gives %d, %#x, %v; want nothing", f.Name(), n, poll[0].Revents, err)
+			}
+		}
+		for _, name := range strings.Fields(links(t)) {
+			link, err := netlink.LinkByName(name)
+			if err != nil || name != "br0" && (link.Attrs().MasterIndex != 0 || link.Attrs().Flags&net.FlagUp != 0) {
+				t.Errorf("%+v, %v; want it down, on no bridge", link, err)
+			}
+		}
+		for _, f := range queues {
+			if err := f.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		if got := links(t); got != "br0" {
+			t.Errorf("left: %s", got)
+		}
+	})
+	if n, err := Revive(1 << 22); n != 0 || err != nil {
+		t.Errorf("no such process: %d, %v", n, err)
+	}
+}

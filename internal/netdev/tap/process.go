@@ -1,0 +1,90 @@
+package tap
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Descriptors lists the descriptors that a process has of TAPs with a name, in all
+// namespaces. Those of TAPs that were deleted have no name.
+func Descriptors(pid int, name string) ([]int, error) {
+	directory := filepath.Join("/proc", strconv.Itoa(pid), "fdinfo")
+	entries, err := os.ReadDir(directory)
+	if err != nil && !gone(err) {
+		return nil, fmt.Errorf("list descriptors of process %d: %w", pid, err)
+	}
+	var found []int
+	for _, e := range entries {
+		info, err := os.ReadFile(filepath.Join(directory, e.Name()))
+		if err != nil && !gone(err) {
+			return nil, fmt.Errorf("inspect descriptor %s of process %d: %w", e.Name(), pid, err)
+		}
+		fd, err := strconv.Atoi(e.Name())
+		if err == nil && strings.Contains(string(info), "iff:\t"+name+"\n") { // tun_chr_show_fdinfo
+			found = append(found, fd)
+		}
+	}
+	return found, nil
+}
+
+// gone reports whether an error means that a process has ended or has closed the
+// descriptor.
+func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
+
+// Revive gives a VMM new TAPs for its descriptors of those that somebody has deleted, and
+// returns how many. Each is down and on no bridge, so it passes no frame. It disappears when
+// the VMM closes the descriptor. A descriptor without a TAP reports an error for ever: QEMU's
+// main loop spins, and QEMU 10 exits when the guest resets the NIC, also before it gives
+// the NIC up ("TUNSETVNETHDRSZ ioctl() failed"). A process that has ended has none.
+func Revive(pid int) (revived int, err error) {
+	fds, err := Descriptors(pid, "")
+	if err != nil || len(fds) == 0 {
+		return 0, err
+	}
+	process, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("open process %d: %w", pid, err)
+	}
+	for _, fd := range fds {
+		is, reviveErr := revive(process, fd)
+		if is {
+			revived++
+		}
+		err = errors.Join(err, reviveErr)
+	}
+	if err != nil {
+		err = fmt.Errorf("revive TAPs of process %d: %w", pid, err)
+	}
+	return revived, errors.Join(err, unix.Close(process))
+}
+
+// revive makes a TAP for a descriptor of a process, unless it is closed or has one.
+func revive(process, fd int) (bool, error) {
+	queue, err := unix.PidfdGetfd(process, fd, 0)
+	if errors.Is(err, unix.EBADF) || errors.Is(err, unix.ESRCH) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("take descriptor %d: %w", fd, err)
+	}
+	const name = "unnest-lost%d" // the kernel numbers it
+	err = setInterface(queue, name, unix.IFF_MULTI_QUEUE)
+	if errors.Is(err, unix.EBUSY) { // so the kernel answers once for a further queue of a TAP (seen with Linux 6.18)
+		err = setInterface(queue, name, unix.IFF_MULTI_QUEUE)
+	}
+	revived := err == nil
+	if errors.Is(err, unix.EEXIST) {
+		err = nil
+	}
+	return revived, errors.Join(err, unix.Close(queue))
+}
