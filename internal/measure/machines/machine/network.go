@@ -17,6 +17,9 @@ import (
 //go:embed network.sh
 var makeNetwork string
 
+//go:embed join.sh
+var joinSwarm string
+
 // dockerOverlay is the network of Docker's overlay driver.
 const dockerOverlay = "docker-overlay"
 
@@ -48,7 +51,7 @@ func (m List) makeSwarm(ctx context.Context, gateway string) error {
 	if err != nil {
 		return fmt.Errorf("make a swarm: %w", err)
 	}
-	if err := place.Run(ctx, worker.Place, "docker", "swarm", "join", "--advertise-addr", worker.Address, "--token", strings.TrimSpace(string(token)), manager.Address+":2377"); err != nil {
+	if err := place.Run(ctx, worker.Place, "sh", "-c", joinSwarm, "join", worker.Address, strings.TrimSpace(string(token)), manager.Address+":2377"); err != nil {
 		return fmt.Errorf("join the swarm: %w", err)
 	}
 	return place.Run(ctx, manager.Place, "docker", "network", "create", "--driver", "overlay", "--attachable", "--subnet", netip.MustParsePrefix(gateway+"/24").Masked().String(), "--gateway", gateway, dockerOverlay)

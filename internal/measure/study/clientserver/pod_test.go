@@ -30,6 +30,7 @@ func TestPodNetworks(t *testing.T) {
 		{stack.Localhost, "", "--network container:web", "127.0.0.1", "127.0.0.1"},
 		{stack.NAT, "--publish 5001:5001/udp", "", "", "10.201.0.3"},
 		{stack.OverlayNetwork, "--network none", "--network none", "", "10.0.1.3"},
+		{stack.DockerOverlay, "--network docker-overlay --ip 10.0.1.3", "--network docker-overlay --ip 10.0.1.2", "", "10.0.1.3"},
 		{stack.Hostlo, "--network hostlo", "--network hostlo", "127.0.0.1", "127.0.0.1"},
 		{stack.HostloPlain, "--network hostlo-plain", "--network hostlo-plain", "127.0.0.1", "127.0.0.1"},
 		{stack.HostloNetwork, "--network none", "--network none", "127.0.0.1", "127.0.0.1"},
