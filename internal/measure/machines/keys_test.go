@@ -3,6 +3,8 @@ package machines
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"unnest.io/unnest/internal/measure/machines/machine"
 	"unnest.io/unnest/internal/measure/stack"
 	"unnest.io/unnest/internal/testbed/guest"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // Configurations share a guest of the right size, unless they say how it begins.
@@ -133,6 +136,34 @@ cases: [{name: rr, workload: sockperf, protocol: udp, sizes: [64], duration: 1s}
 	}
 	if len(begun) > 0 {
 		t.Errorf("%s starts its engine again", <-begun)
+	}
+}
+
+// printing is a place whose commands print their names and a version.
+type printing struct{ place.Local }
+
+func (printing) Start(_ context.Context, c place.Command) (place.Process, error) {
+	return benchtest.Process(func() error {
+		_, err := fmt.Fprintf(c.Stdout, "%s version 1.%d", c.Args[0], len(c.Args[0]))
+		return err
+	}), nil
+}
+
+// A run with guests of two engines records the versions of both.
+func TestFindEngine(t *testing.T) {
+	b := New(benchtest.Open(t, "brfusion-docker"), Options{})
+	for _, c := range b.Spec.Configurations {
+		keys, err := machineKeys(b.Spec, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.running[keys[0]] = &machine.Machine{Place: printing{}}
+		b.running[keys[0]].Runs, _ = c.Stack.Engine()
+	}
+	err := b.FindEngine(t.Context())
+	want := map[string]string{"nerdctl": "1.7", "docker": "1.6", "containerd": "1.10", "runc": "1.4"}
+	if err != nil || !maps.Equal(b.facts.Tools, want) {
+		t.Errorf("got %v, %v, want %v", b.facts.Tools, err, want)
 	}
 }
 
