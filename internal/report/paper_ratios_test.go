@@ -2,6 +2,7 @@ package report_test
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -103,6 +104,34 @@ func TestPublishedRatios(t *testing.T) {
 		for _, table := range g.Tables {
 			if strings.Contains(table.Title, "paper") {
 				t.Errorf("%s with nothing published", table.Title)
+			}
+		}
+	}
+}
+
+// A run against a network of Docker itself stands next to what the paper says of NAT and Overlay, which were Docker's there.
+func TestPublishedRatiosOfDocker(t *testing.T) {
+	for docker, want := range map[string][2]string{
+		"DockerNAT":     {"latency, Hostlo over DockerNAT|1024 B|0.13 (87.3 % lower)", "throughput, Hostlo over DockerNAT|1024 B|1.18 (17.9 % higher)"},
+		"DockerOverlay": {"latency, Hostlo over DockerOverlay|1024 B|0.10 (89.8 % lower)", "throughput, Hostlo over DockerOverlay|1024 B|0.73 (27 % lower)"},
+	} {
+		run, samples := pods()
+		run.Baselines, run.Configurations[0].Name = []string{docker}, docker
+		for i := range samples {
+			if samples[i].Configuration == "SameNode" {
+				samples[i].Configuration = docker
+			}
+		}
+		doc := runs.Build(run, samples, runs.Options{Papers: papers.All()})
+		for i, title := range []string{"UDP ping-pong", "TCP stream"} {
+			var got []string
+			for _, table := range groupTitled(t, doc, title).Tables {
+				for _, row := range table.Rows {
+					got = append(got, row[0].Text+"|"+row[1].Text+"|"+row[len(row)-1].Text)
+				}
+			}
+			if !slices.Contains(got, want[i]) {
+				t.Errorf("%s: rows\n%s\nwant %s", docker, strings.Join(got, "\n"), want[i])
 			}
 		}
 	}
