@@ -8,12 +8,13 @@ import (
 
 	"unnest.io/unnest/internal/measure/experiment"
 	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/measure/stats"
 	"unnest.io/unnest/internal/measure/suite"
 )
 
 // comes lists the built-in experiments.
 var comes = []string{
-	"aa", "applications", "applications-architectures", "applications-kafka", "applications-levels", "applications-nested", "applications-nested-kafka", "applications-pod", "applications-pod-kafka", "applications-xen", "applications-xen-kafka", "architectures", "boot", "boot-kernel", "brfusion", "brfusion-docker", "brfusion-latency", "cluster", "collocation", "collocation-baseline", "collocation-pairs", "collocation-quick", "collocation-xen", "collocation-xen-kinds", "generators", "harness", "hostlo", "hostlo-connections", "hostlo-docker", "hostlo-quick", "hostlo-span", "levels", "levels-reserved",
+	"aa", "applications", "applications-architectures", "applications-docker", "applications-docker-kafka", "applications-kafka", "applications-levels", "applications-nested", "applications-nested-kafka", "applications-pod", "applications-pod-docker", "applications-pod-docker-kafka", "applications-pod-kafka", "applications-xen", "applications-xen-kafka", "architectures", "boot", "boot-kernel", "brfusion", "brfusion-docker", "brfusion-latency", "cluster", "collocation", "collocation-baseline", "collocation-pairs", "collocation-quick", "collocation-xen", "collocation-xen-kinds", "generators", "harness", "hostlo", "hostlo-connections", "hostlo-docker", "hostlo-quick", "hostlo-span", "levels", "levels-reserved",
 	"multilevel-application", "multilevel-application-short", "multilevel-cpu", "multilevel-disk", "multilevel-java", "multilevel-memory", "multilevel-multicore", "multilevel-network",
 	"network", "overcommitment", "poll", "quickstart", "restored", "restored-suites", "selftest", "startup", "startup-docker", "xen", "xen-network",
 }
@@ -38,7 +39,7 @@ func TestOpen(t *testing.T) {
 func TestCommand(t *testing.T) {
 	for name, want := range map[string]string{
 		"quickstart": "quickstart", "hostlo": "hostlo", "hostlo-quick": "hostlo --suite quick",
-		"applications-pod-kafka": "applications --suite pod-kafka", "multilevel-disk": "multilevel --suite disk",
+		"applications-pod-kafka": "applications --suite pod-kafka", "applications-pod-docker-kafka": "applications --suite pod-docker-kafka", "multilevel-disk": "multilevel --suite disk",
 		"latency": "brfusion --suite latency", "multilevel-cpu-application-short": "multilevel --suite cpu --suite application-short", "multilevel": "", "quickstar": "", "hostlo-": "",
 	} {
 		if got := Command(name); got != want {
@@ -203,15 +204,19 @@ func TestApplications(t *testing.T) {
 		factor         int // of all requests
 		messages       int // factor of Kafka's
 	}{
-		"applications":               {"NoCont NAT BrFusion", 50, 200},
-		"applications-architectures": {"x86_64 s390x aarch64", 200, 2000},
-		"applications-levels":        {"metal metal.host metal.nat vm vm.host vm.nat", 50, 200},
-		"applications-pod":           {"SameNode NAT Overlay Hostlo Hostlo-plain", 100, 0},
-		"applications-nested":        {"L0 L0.nat L1 L1.nat L2 L2.nat", 200, 0},
-		"applications-xen":           {"PV PVH HVM", 1000, 0},
-		"applications-xen-kafka":     {"PV PVH HVM", 0, 10_000},
-		"applications-kafka":         {"NoCont NAT BrFusion", 0, 200},
-		"applications-pod-kafka":     {"SameNode NAT Overlay Hostlo Hostlo-plain", 0, 1000},
+		"applications":                  {"NoCont NAT BrFusion", 50, 200},
+		"applications-architectures":    {"x86_64 s390x aarch64", 200, 2000},
+		"applications-levels":           {"metal metal.host metal.nat vm vm.host vm.nat", 50, 200},
+		"applications-pod":              {"SameNode NAT Overlay Hostlo Hostlo-plain", 100, 0},
+		"applications-nested":           {"L0 L0.nat L1 L1.nat L2 L2.nat", 200, 0},
+		"applications-xen":              {"PV PVH HVM", 1000, 0},
+		"applications-xen-kafka":        {"PV PVH HVM", 0, 10_000},
+		"applications-docker":           {"NoCont DockerNAT NAT BrFusion", 50, 0},
+		"applications-docker-kafka":     {"NoCont DockerNAT BrFusion", 0, 200},
+		"applications-pod-docker":       {"DockerNAT DockerOverlay Overlay Hostlo", 100, 0},
+		"applications-pod-docker-kafka": {"DockerNAT DockerOverlay Hostlo", 0, 1000},
+		"applications-kafka":            {"NoCont NAT BrFusion", 0, 200},
+		"applications-pod-kafka":        {"SameNode NAT Overlay Hostlo Hostlo-plain", 0, 1000},
 	} {
 		s := parsed(t, name, "")
 		if got := strings.Join(configurations(s), " "); got != want.configurations {
@@ -232,9 +237,9 @@ func TestApplications(t *testing.T) {
 		}
 		known := []string{"memcached", "memcached_rate", "nginx", "kafka"}
 		switch name {
-		case "applications-kafka", "applications-pod-kafka", "applications-xen-kafka":
+		case "applications-kafka", "applications-docker-kafka", "applications-pod-kafka", "applications-pod-docker-kafka", "applications-xen-kafka":
 			known = known[3:]
-		case "applications-nested", "applications-nested-kafka", "applications-pod", "applications-xen":
+		case "applications-docker", "applications-nested", "applications-nested-kafka", "applications-pod", "applications-pod-docker", "applications-xen":
 			known = known[:3]
 		}
 		if !slices.Equal(cases, known) || len(s.Warnings()) > 0 {
@@ -279,6 +284,40 @@ func TestHostlo(t *testing.T) {
 		}
 		if len(s.Warnings()) > 0 {
 			t.Errorf("%s: %q", name, s.Warnings())
+		}
+	}
+}
+
+// The suites with Docker compare the paper's proposal with its baselines by Docker itself, in as many blocks as a verdict needs.
+func TestDocker(t *testing.T) {
+	for name, pod := range map[string]bool{
+		"brfusion-docker": false, "applications-docker": false, "applications-docker-kafka": false, "startup-docker": false,
+		"hostlo-docker": true, "applications-pod-docker": true, "applications-pod-docker-kafka": true,
+	} {
+		s := parsed(t, name, "")
+		want := []string{"DockerNAT"}
+		if pod {
+			want = []string{"DockerOverlay", "DockerNAT"}
+		}
+		for _, docker := range want {
+			i := slices.Index(configurations(s), docker)
+			known, _ := stack.Named(docker)
+			if i < 0 || !slices.Contains(s.Baselines, docker) || s.Configurations[i].Network != known.Network || s.Configurations[i].Stack.String() != "vm/docker" {
+				t.Errorf("%s: no baseline %s: %v, %v", name, docker, s.Configurations, s.Baselines)
+			}
+		}
+		for _, c := range s.Configurations {
+			if (c.Drive == stack.Pod) != pod {
+				t.Errorf("%s: %s", name, c)
+			}
+		}
+		if s.Repetitions < stats.MinRepetitions || s.Limit > 0 || len(s.Warnings()) > 0 {
+			t.Errorf("%s: %d blocks, at most %d, warnings %q", name, s.Repetitions, s.Limit, s.Warnings())
+		}
+		for _, c := range s.Cases {
+			if c.Blocks > 0 {
+				t.Errorf("%s: %s has %d blocks", name, c.Name, c.Blocks)
+			}
 		}
 	}
 }
