@@ -289,7 +289,7 @@ func TestHostlo(t *testing.T) {
 }
 
 // The suites with Docker compare the paper's proposal with its baselines by Docker itself, in as many blocks as a verdict needs.
-func TestDocker(t *testing.T) {
+func TestSuitesWithDocker(t *testing.T) {
 	for name, pod := range map[string]bool{
 		"brfusion-docker": false, "applications-docker": false, "applications-docker-kafka": false, "startup-docker": false,
 		"hostlo-docker": true, "applications-pod-docker": true, "applications-pod-docker-kafka": true,
