@@ -41,6 +41,7 @@ func TestKubernetesSplitPods(t *testing.T) {
 		{"a StatefulSet is split", k.splitStatefulSet},
 		{"a Job completes", k.splitJob},
 		{"init containers and a sidecar", k.splitInit},
+		{"memory, logs and kubectl debug", k.splitMemory},
 		{"another namespace cannot join", k.splitThief},
 		{"it is deleted", k.splitDeleted},
 		{"down", k.down},
@@ -124,7 +125,7 @@ func (k *kubernetes) splitRepaired() {
 func splitTemplate(labels map[string]string) map[string]any {
 	serve := func(name, address string) map[string]any {
 		return map[string]any{"name": name, "image": cluster.ToolsImage, "command": []string{"sh", "-c",
-			"busybox mkdir -p /www; echo " + name + " >/www/index.html; httpd -f -p " + address + " -h /www & " +
+			"echo " + name + " starts; busybox mkdir -p /www; echo " + name + " >/www/index.html; httpd -f -p " + address + " -h /www & " +
 				"trap 'exit 0' TERM; while [ ! -e /tmp/end ]; do sleep 1; done; exit 1"}}
 	}
 	back := serve("back", "8081")
@@ -214,6 +215,9 @@ func (k *kubernetes) splitRestart() {
 	})
 	k.ctl("wait", "--for=condition=Ready", "pod/"+pod, "pod/"+pod+"-f1", podLimit)
 	k.wantSplit(pod)
+	if got := k.ctl("get", "pod", pod, "--output=jsonpath={.status.containerStatuses[0].restartCount}"); got != "0" {
+		k.t.Errorf("the container of the first fraction is restarted, too: %s", got)
+	}
 }
 
 // splitRebuild checks that the Deployment gets another pod for one that has lost a fraction.
@@ -314,6 +318,49 @@ func (k *kubernetes) splitInit() {
 	}
 	k.ctl("delete", "pod/init", "--wait", podLimit)
 	k.ctl("wait", "--for=delete", "pod/init-f1", podLimit)
+}
+
+// splitMemory has two containers of the first fraction share what is in the node's memory. The one of the other fraction has memory of its own.
+// An ephemeral container is of one fraction, and has the localhost of all.
+func (k *kubernetes) splitMemory() {
+	template := splitTemplate(nil)
+	spec := template["spec"].(map[string]any)
+	containers := spec["containers"].([]any)
+	next := webClient("default")["spec"].(map[string]any)["containers"].([]any)[0].(map[string]any)
+	mounts := []any{map[string]string{"name": "memory", "mountPath": "/memory"}}
+	next["volumeMounts"], containers[0].(map[string]any)["volumeMounts"] = mounts, mounts
+	spec["containers"] = append(containers, next)
+	spec["volumes"] = []any{map[string]any{"name": "memory", "emptyDir": map[string]string{"medium": "Memory"}}}
+	k.apply(map[string]any{"apiVersion": "v1", "kind": "Pod", "spec": spec,
+		"metadata": map[string]any{"name": "memory", "annotations": map[string]string{splitpod.SplitAnnotation: "front,client;back"}}})
+	k.ctl("wait", "--for=condition=Ready", "pod/memory", "pod/memory-f1", podLimit)
+	k.wantSplit("memory")
+	in := func(container, script string) string {
+		k.t.Helper()
+		return k.ctl("exec", map[bool]string{true: "memory-f1", false: "memory"}[container == "back"], "--container="+container, "--", "sh", "-c", script)
+	}
+	in("front", "echo shared >/dev/shm/note; echo shared >/memory/note; busybox mkfifo /memory/fifo")
+	if got := in("client", "cat /dev/shm/note /memory/note; [ -p /memory/fifo ] && busybox grep -c '^tmpfs /memory ' /proc/mounts"); got != "shared\nshared\n1\n" {
+		k.t.Errorf("the other container of the fraction reads %q", got)
+	}
+	if got := in("back", "ls /dev/shm"); got != "" {
+		k.t.Errorf("the other fraction has in its shared memory: %q", got)
+	}
+	const ipc = "busybox readlink /proc/self/ns/ipc"
+	if front, client := in("front", ipc), in("client", ipc); front != client || !strings.HasPrefix(front, "ipc:") {
+		k.t.Errorf("the containers of a fraction have the IPC namespaces %q and %q", front, client)
+	}
+	logs := k.ctl("logs", "--selector="+splitpod.PodLabel+"="+k.ctl("get", "pod", "memory", "--output=jsonpath={.metadata.uid}"), "--all-containers", "--prefix")
+	if !strings.Contains(logs, "[pod/memory/front] front starts\n") || !strings.Contains(logs, "[pod/memory-f1/back] back starts\n") {
+		k.t.Errorf("the logs of all fractions are:\n%s", logs)
+	}
+	k.ctl("debug", "memory-f1", "--profile=general", "--image="+cluster.ToolsImage, "--container=debug", "--target=back", "--", "wget", "-q", "-O", "-", "http://127.0.0.1:8080/")
+	k.eventually("the ephemeral container reads of the other fraction", func() bool {
+		return k.ctl("get", "pod", "memory-f1", "--output=jsonpath={.status.ephemeralContainerStatuses[*].state.terminated.exitCode}") == "0" &&
+			k.ctl("logs", "memory-f1", "--container=debug") == "front\n"
+	})
+	k.ctl("delete", "pod/memory", "--wait", podLimit)
+	k.ctl("wait", "--for=delete", "pod/memory-f1", podLimit)
 }
 
 // webClient is a pod that does nothing.
