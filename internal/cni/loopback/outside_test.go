@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"sync"
 	"testing"
 	"time"
@@ -115,6 +116,31 @@ func TestOutside(t *testing.T) {
 			w.refused(elsewhere, network, net.JoinHostPort(address(1, l.family), "8111"))
 			w.refused(elsewhere, network, net.JoinHostPort(address(2, l.family), "8111"))
 			s.close()
+		}
+	}
+}
+
+// A server sees a client outside at its own address if the client uses that of the server's fraction, and else at an alias.
+func TestOutsideSeenAs(t *testing.T) {
+	w := routedWorld(t, 2)
+	alias := map[string]netip.Prefix{"4": netip.MustParsePrefix("127.128.0.0/9"), "6": netip.MustParsePrefix("fd68:6f73:746c:6f00::/96")}
+	for _, l := range loopbacks {
+		s := w.listener(2, "tcp"+l.family, net.JoinHostPort(anyOf[l.family], "8114"))
+		for carrier := range w.joined.All() {
+			c, err := w.dial(elsewhere, "tcp"+l.family, net.JoinHostPort(address(carrier, l.family), "8114"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			accepted, err := s.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer accepted.Close()
+			seen := accepted.RemoteAddr().(*net.TCPAddr).AddrPort()
+			if same := accepted.RemoteAddr().String() == c.LocalAddr().String(); same != (carrier == 2) || !same && !alias[l.family].Contains(seen.Addr().Unmap()) {
+				t.Errorf("at the address of fraction %d, the server in fraction 2 sees %s at %s", carrier, c.LocalAddr(), seen)
+			}
 		}
 	}
 }
