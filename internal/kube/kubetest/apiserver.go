@@ -90,8 +90,8 @@ func StartAPIServer(t *testing.T) *rest.Config {
 	return &rest.Config{Host: "https://" + address, BearerToken: "secret", TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
 }
 
-// StartControllers starts the scheduler, and those of the controller manager's controllers.
-func StartControllers(t *testing.T, config *rest.Config, controllers string) {
+// StartControllers starts the scheduler, and the controller manager with these flags.
+func StartControllers(t *testing.T, config *rest.Config, flags ...string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	err := clientcmd.WriteToFile(clientcmdapi.Config{
@@ -103,7 +103,7 @@ func StartControllers(t *testing.T, config *rest.Config, controllers string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for program, more := range map[string][]string{"kube-controller-manager": {"--controllers=" + controllers}, "kube-scheduler": nil} {
+	for program, more := range map[string][]string{"kube-controller-manager": flags, "kube-scheduler": nil} {
 		_, port := FreeAddress(t)
 		Run(t, program, append(more, "--kubeconfig="+file, "--leader-elect=false", "--bind-address=127.0.0.1", "--secure-port="+port, "--cert-dir="+t.TempDir())...)
 	}

@@ -17,10 +17,18 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -51,7 +59,8 @@ func newWorld(t *testing.T) *world {
 	config := kubetest.StartAPIServer(t)
 	config.QPS, config.Burst = 1000, 1000
 	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), appsv1.AddToScheme(scheme), admissionregistrationv1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(corev1.AddToScheme(scheme), appsv1.AddToScheme(scheme), admissionregistrationv1.AddToScheme(scheme),
+		autoscalingv1.AddToScheme(scheme), autoscalingv2.AddToScheme(scheme), policyv1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
 	w := &world{t: t, config: config}
@@ -82,7 +91,8 @@ func newWorld(t *testing.T) *world {
 	for _, o := range kubetest.SplitObjects(t, namespace, fmt.Sprintf("https://127.0.0.1:%d/admit", w.port)) {
 		w.create(o)
 	}
-	kubetest.StartControllers(t, config, "garbage-collector-controller,deployment-controller,replicaset-controller,resourcequota-controller")
+	kubetest.StartControllers(t, config, "--horizontal-pod-autoscaler-sync-period=1s",
+		"--controllers=garbage-collector-controller,deployment-controller,replicaset-controller,resourcequota-controller,disruption-controller,horizontal-pod-autoscaler-controller")
 	return w
 }
 
@@ -216,7 +226,7 @@ func (w *world) waits(p *corev1.Pod, why string) {
 		var all corev1.EventList
 		err := w.List(w.t.Context(), &all, client.InNamespace("shop"))
 		for _, e := range all.Items {
-			if e.Reason == "SplitWaits" && e.InvolvedObject.UID == p.UID && strings.Contains(e.Message, why) {
+			if strings.HasPrefix(e.Reason, "Split") && e.InvolvedObject.UID == p.UID && strings.Contains(e.Message, why) {
 				return err
 			}
 		}
@@ -302,6 +312,7 @@ func TestOnAPIServer(t *testing.T) {
 		{"fractions share volumes", w.volumes},
 		{"refused", w.refused},
 		{"others change nothing", w.immutable},
+		{"fractions are debugged", w.debug},
 		{"no room", w.noRoom},
 		{"just enough room", w.exact},
 		{"a Deployment", w.deployment},
@@ -367,6 +378,14 @@ func (w *world) split() {
 		}
 		return err
 	})
+	w.t.Log("the next pod of the name, as a StatefulSet makes it, waits for the end of the companion")
+	w.check(w.Delete(w.t.Context(), first, client.GracePeriodSeconds(0)))
+	next := pod("shop", "web", "a;b,c", "a", "b", "c")
+	w.create(next)
+	w.waits(next, "create companion web-f1: another pod has this name")
+	w.check(w.Delete(w.t.Context(), second, client.GracePeriodSeconds(0)))
+	w.running("web", "web-f1")
+	w.check(w.Delete(w.t.Context(), next, client.GracePeriodSeconds(0)))
 	w.end()
 }
 
@@ -438,6 +457,8 @@ func (w *world) volumes() {
 	w.check(w.Delete(w.t.Context(), pods[0], client.GracePeriodSeconds(0)))
 	w.end()
 	w.check(w.Create(w.t.Context(), mounting("strict", emptyDir), client.DryRunAll))
+	memory := corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}
+	w.wantRefused(mounting("shop", memory), "an emptyDir of medium Memory is in the memory of one node")
 	claim := func(name string, modes ...corev1.PersistentVolumeAccessMode) corev1.VolumeSource {
 		w.create(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes: modes, Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{"storage": resource.MustParse("1Mi")}},
@@ -472,8 +493,14 @@ func (w *world) refused() {
 func (w *world) immutable() {
 	whole := pod("shop", "whole", "", "a")
 	w.create(whole)
-	w.create(pod("shop", "web", "a;b", "a", "b"))
+	web := pod("shop", "web", "a;b", "a", "b")
+	manifest := web.DeepCopy()
+	w.create(web)
 	w.running("web", "web-f1")
+	w.t.Log("the manifest is applied again: its second container is not in the pod")
+	if err := w.Patch(w.t.Context(), manifest, client.StrategicMergeFrom(web)); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "may not add or remove containers") {
+		w.t.Errorf("a manifest that is applied again: %v, want a refusal", err)
+	}
 	for _, tt := range []struct{ name, metadata string }{
 		{"whole", `{"annotations": {"unnest.io/split": "a", "unnest.io/companions": "[]"}}`},
 		{"whole", `{"annotations": {"unnest.io/companions": "[]"}}`},
@@ -514,11 +541,19 @@ func (w *world) fill(node string) *corev1.Pod {
 func (w *world) noRoom() {
 	full := w.fill("b1")
 	p := pod("shop", "web", "a;b", "a", "b")
+	p.Spec.PriorityClassName = "system-cluster-critical"
 	for i := range p.Spec.Containers {
 		p.Spec.Containers[i].Resources.Requests["cpu"] = resource.MustParse("2")
 	}
 	w.create(p)
 	w.waits(p, "host b: 1 of 2 fit")
+	w.t.Log("neither the scheduler nor an autoscaler of nodes makes room for it")
+	if full, err := w.get("full"); err != nil || full.DeletionTimestamp != nil {
+		w.t.Errorf("a pod of lower priority is deleted: %v", err)
+	}
+	if waiting, err := w.get("web"); err != nil || len(waiting.Status.Conditions) != 1 || waiting.Status.Conditions[0].Reason != corev1.PodReasonSchedulingGated {
+		w.t.Errorf("the pod has the conditions %v, want the gate's only (%v)", waiting.Status.Conditions, err)
+	}
 	if _, err := w.get("web-f1"); client.IgnoreNotFound(err) != nil || err == nil {
 		w.t.Errorf("a companion exists, though there is no room: %v", err)
 	}
@@ -598,13 +633,26 @@ func replicas(name string, count int32) *appsv1.Deployment {
 	}}
 }
 
-// A companion that has lost its owner while no controller ran is deleted by the next one.
+// While no controller runs, companions are not evicted, and the garbage collector deletes them after their pod. One that has lost its owner
+// is deleted by the next controller.
 func (w *world) orphan() {
 	stop := w.controller(0)
-	p := pod("shop", "web", "a;b", "a", "b")
+	p, other := pod("shop", "web", "a;b", "a", "b"), pod("shop", "other", "a;b", "a", "b")
 	w.create(p)
-	w.running("web", "web-f1")
+	w.create(other)
+	w.running("web", "web-f1", "other", "other-f1")
 	stop()
+	if err := w.evict("web-f1", nil); err == nil || !strings.Contains(err.Error(), `failed calling webhook "evict.split.unnest.io"`) {
+		w.t.Errorf("a companion is evicted without a webhook: %v", err)
+	}
+	w.check(w.Delete(w.t.Context(), other, client.GracePeriodSeconds(0)))
+	w.eventually("the garbage collector deletes the companion", func() error {
+		c, err := w.get("other-f1")
+		if err == nil && c.DeletionTimestamp == nil {
+			err = errors.New("it is there")
+		}
+		return client.IgnoreNotFound(err)
+	})
 	w.check(w.Delete(w.t.Context(), p, client.GracePeriodSeconds(0), client.PropagationPolicy(metav1.DeletePropagationOrphan)))
 	w.eventually("the companion has no owner", func() error {
 		c, err := w.get("web-f1")
@@ -617,39 +665,172 @@ func (w *world) orphan() {
 	w.end()
 }
 
-// A Deployment counts a split pod once, replaces it in a rollout, and removes it.
+// A Deployment counts a split pod once, and so do an autoscaler and a budget. It removes the whole pod.
 func (w *world) deployment() {
 	d := replicas("d", 2)
 	w.create(d)
-	pods := func(ready bool) error {
-		var all corev1.PodList
+	w.replicas(d, 2)
+	w.autoscaled(d)
+	w.budget(d)
+	w.check(w.Delete(w.t.Context(), d, client.PropagationPolicy(metav1.DeletePropagationBackground)))
+	w.end()
+}
+
+// replicas waits until a Deployment has so many pods with a companion each, which it has be ready.
+func (w *world) replicas(d *appsv1.Deployment, want int32) (all corev1.PodList) {
+	w.t.Helper()
+	w.eventually("each pod has its companion", func() error {
+		all = corev1.PodList{}
 		err := w.List(w.t.Context(), &all, client.InNamespace("shop"))
-		count := map[string]int{}
+		count := map[string]int32{}
 		for i := range all.Items {
 			p := &all.Items[i]
 			count[p.Labels["app"]]++
 			if p.Spec.NodeName == "" {
 				return fmt.Errorf("%s has no node", p.Name)
 			}
-			if ready {
-				w.condition(p.Name, corev1.PodReady, corev1.ConditionTrue)
-			}
+			w.condition(p.Name, corev1.PodReady, corev1.ConditionTrue)
 		}
-		if count["d"] != 2 || count[""] != 2 {
+		if count["d"] != want || count[""] != want {
 			err = errors.Join(err, fmt.Errorf("pods by label: %v", count))
 		}
 		return err
-	}
-	w.eventually("two pods with a companion each", func() error { return pods(true) })
-	w.eventually("two replicas", func() error {
+	})
+	w.eventually(fmt.Sprintf("%d replicas", want), func() error {
 		err := w.Get(w.t.Context(), client.ObjectKeyFromObject(d), d)
-		if err == nil && (d.Status.Replicas != 2 || d.Status.ReadyReplicas != 2) {
+		if err == nil && (d.Status.Replicas != want || d.Status.ReadyReplicas != want) {
 			err = fmt.Errorf("status %+v", d.Status)
 		}
 		return err
 	})
-	w.check(w.Delete(w.t.Context(), d, client.PropagationPolicy(metav1.DeletePropagationBackground)))
-	w.end()
+	return all
+}
+
+// autoscaled has companions use nine times the memory of the first fractions. The autoscaler sees these only, and scales the Deployment.
+func (w *world) autoscaled(d *appsv1.Deployment) {
+	var scale autoscalingv1.Scale
+	w.check(w.SubResource("scale").Get(w.t.Context(), d, &scale))
+	selector, err := labels.Parse(scale.Status.Selector)
+	w.check(err)
+	pods := w.replicas(d, 2)
+	for i := range pods.Items {
+		if l := pods.Items[i].Labels; selector.Matches(labels.Set(l)) != (l[splitpod.FractionLabel] == "0") {
+			w.t.Errorf("the selector %s of the scale, of labels %v", selector, l)
+		}
+	}
+	object := func(version, kind, name string, content map[string]any) *unstructured.Unstructured {
+		o := &unstructured.Unstructured{Object: content}
+		o.SetAPIVersion(version)
+		o.SetKind(kind)
+		o.SetName(name)
+		return o
+	}
+	metrics := object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "pods.metrics.k8s.io", map[string]any{"spec": map[string]any{
+		"group": "metrics.k8s.io", "scope": "Namespaced", "names": map[string]any{"plural": "pods", "kind": "PodMetrics"},
+		"versions": []any{map[string]any{"name": "v1beta1", "served": true, "storage": true, "schema": map[string]any{
+			"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+		}}},
+	}})
+	metrics.SetAnnotations(map[string]string{"api-approved.kubernetes.io": "unapproved, in place of the metrics server"})
+	w.create(metrics)
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		m := object("metrics.k8s.io/v1beta1", "PodMetrics", p.Name, map[string]any{
+			"timestamp": time.Now().UTC().Format(time.RFC3339), "window": "10s", "containers": []any{map[string]any{
+				"name": p.Spec.Containers[0].Name, "usage": map[string]any{"memory": map[bool]string{true: "100Mi", false: "900Mi"}[p.Labels["app"] == "d"]},
+			}},
+		})
+		m.SetNamespace("shop")
+		m.SetLabels(p.Labels)
+		w.eventually("pods have metrics", func() error { return w.Create(w.t.Context(), m) })
+	}
+	average := resource.MustParse("100Mi")
+	h := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "d"}, Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+		ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "d"}, MaxReplicas: 3,
+		Metrics: []autoscalingv2.MetricSpec{{Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{
+			Name: corev1.ResourceMemory, Target: autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: &average},
+		}}},
+	}}
+	w.create(h)
+	w.eventually("the autoscaler has looked", func() error {
+		err := w.Get(w.t.Context(), client.ObjectKeyFromObject(h), h)
+		if err == nil && len(h.Status.CurrentMetrics) != 1 {
+			err = fmt.Errorf("status %+v", h.Status)
+		}
+		return err
+	})
+	if got := h.Status.CurrentMetrics[0].Resource.Current.AverageValue; got == nil || got.Cmp(average) != 0 || h.Status.CurrentReplicas != 2 || h.Status.DesiredReplicas != 2 {
+		w.t.Errorf("the autoscaler sees %v of each pod, and wants %d of %d replicas", got, h.Status.DesiredReplicas, h.Status.CurrentReplicas)
+	}
+	w.eventually("the autoscaler gets another aim", func() error {
+		err := w.Get(w.t.Context(), client.ObjectKeyFromObject(h), h)
+		h.Spec.Metrics[0].Resource.Target.AverageValue = new(resource.MustParse("70Mi"))
+		return errors.Join(err, w.Update(w.t.Context(), h))
+	})
+	w.replicas(d, 3)
+	w.check(w.Delete(w.t.Context(), h))
+	w.check(w.Delete(w.t.Context(), metrics))
+}
+
+func (w *world) evict(name string, o *metav1.DeleteOptions) error {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
+	return w.SubResource("eviction").Create(w.t.Context(), p, &policyv1.Eviction{DeleteOptions: o})
+}
+
+// budget has companions of three pods evicted: the budget of the pods is asked, and counted down at once.
+func (w *world) budget(d *appsv1.Deployment) {
+	b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "d"}, Spec: policyv1.PodDisruptionBudgetSpec{Selector: d.Spec.Selector}}
+	allows := func(n int32) {
+		w.t.Helper()
+		least := intstr.FromInt32(3 - n)
+		if b.Spec.MinAvailable = &least; b.UID == "" {
+			w.create(b)
+		} else {
+			w.check(w.Patch(w.t.Context(), b, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"minAvailable":%d}}`, 3-n))))
+		}
+		w.eventually(fmt.Sprintf("the budget allows %d", n), func() error {
+			err := w.Get(w.t.Context(), client.ObjectKeyFromObject(b), b)
+			if s := b.Status; err == nil && (s.ObservedGeneration != b.Generation || s.ExpectedPods != 3 || s.CurrentHealthy != 3 || s.DisruptionsAllowed != n) {
+				err = fmt.Errorf("status %+v", s)
+			}
+			return err
+		})
+	}
+	deleted := func(name string) bool {
+		p, err := w.get(name)
+		w.check(err)
+		return p.DeletionTimestamp != nil
+	}
+	var names []string
+	for _, p := range w.replicas(d, 3).Items {
+		if p.Labels["app"] == "d" {
+			names = append(names, p.Name)
+		}
+	}
+	refused := func(name string) {
+		w.t.Helper()
+		if err := w.evict(name, nil); !apierrors.IsTooManyRequests(err) || !apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause) {
+			w.t.Errorf("the companion %s is evicted: %v, want a refusal by the budget", name, err)
+		}
+	}
+	allows(0)
+	refused(names[0] + "-f1")
+	allows(1)
+	w.check(w.evict(names[0]+"-f1", &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})) // as kubectl drain --dry-run=server
+	w.check(w.SubResource("eviction").Create(w.t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: names[0] + "-f1"}}, &policyv1.Eviction{}, client.DryRunAll))
+	if err := w.evict(names[0]+"-f1", metav1.NewPreconditionDeleteOptions("other")); !apierrors.IsConflict(err) {
+		w.t.Errorf("a companion of another UID is evicted: %v", err)
+	}
+	if deleted(names[0]) || deleted(names[0]+"-f1") {
+		w.t.Error("a pod is evicted by what evicts no companion")
+	}
+	w.check(w.evict(names[0]+"-f1", nil))
+	if !deleted(names[0]) || !deleted(names[0]+"-f1") {
+		w.t.Error("the companion is evicted without its pod")
+	}
+	refused(names[1] + "-f1")
+	w.check(w.evict(names[0]+"-f1", nil)) // again: its pod ends already
+	w.check(w.Delete(w.t.Context(), b))
 }
 
 // With the span network three fractions are on nodes of two hosts, and get the addresses of all. Nobody else gives a
@@ -664,7 +845,7 @@ func (w *world) network() {
 	p := pod("shop", "web", "a;b;c", "a", "b", "c")
 	w.create(p)
 	w.waits(p, "no node has the label "+splitpod.HostLabel+"=network")
-	w.ephemeral("web")                                // which has no place yet
+	w.wantGuarded("web")                              // which has no place yet
 	for _, name := range []string{"a1", "b1", "b2"} { // as Unnest's DaemonSet does
 		change := []byte(`{"metadata":{"labels":{"` + splitpod.HostLabel + `":"network"}}}`)
 		w.check(w.Patch(w.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, client.RawPatch("application/merge-patch+json", change)))
@@ -689,7 +870,7 @@ func (w *world) network() {
 	if err := w.Status().Patch(w.t.Context(), p, client.RawPatch("application/merge-patch+json", change)); err == nil || !strings.Contains(err.Error(), "unnest.io/segment-network is for the controller") {
 		w.t.Errorf("another segment by the status: %v, want a refusal", err)
 	}
-	w.ephemeral("web-f1")
+	w.wantGuarded("web-f1")
 	w.check(w.Delete(w.t.Context(), p, client.GracePeriodSeconds(0)))
 	stop()
 	w.encrypted = true
@@ -698,17 +879,50 @@ func (w *world) network() {
 	w.end()
 }
 
-// ephemeral tries to give a fraction ephemeral containers.
-func (w *world) ephemeral(name string) {
+// ephemeral gives a pod an ephemeral container, with further fields in JSON, and tries to change an annotation with it.
+func (w *world) ephemeral(name, container, fields string) error {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
+	change := fmt.Appendf(nil, `{"metadata":{"annotations":{"unnest.io/companions":"[]"}},"spec":{"ephemeralContainers":[{"name":"%s","image":"none",%s}]}}`, container, fields)
+	return w.SubResource("ephemeralcontainers").Patch(w.t.Context(), p, client.RawPatch(types.StrategicMergePatchType, change))
+}
+
+// wantGuarded tries to give a fraction with tunnels ephemeral containers.
+func (w *world) wantGuarded(name string) {
 	w.t.Helper()
 	for i, context := range []string{`{"capabilities":{"add":["CHOWN"]}}`, `{"capabilities":{"add":["net_admin"]}}`, `{"privileged":true}`} {
-		c := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
-		change := fmt.Appendf(nil, `{"spec":{"ephemeralContainers":[{"name":"debug-%d","image":"none","securityContext":%s}]}}`, i, context)
-		err := w.SubResource("ephemeralcontainers").Patch(w.t.Context(), c, client.RawPatch("application/strategic-merge-patch+json", change))
+		err := w.ephemeral(name, fmt.Sprintf("debug-%d", i), `"securityContext":`+context)
 		if refused := i > 0; refused != (err != nil) || refused && !strings.Contains(err.Error(), "an ephemeral container of a fraction") {
 			w.t.Errorf("an ephemeral container of %s with %s: %v", name, context, err)
 		}
 	}
+}
+
+// debug gives the fractions of a host ephemeral containers, as kubectl debug does, and copies one.
+func (w *world) debug() {
+	w.create(pod("shop", "web", "a;b", "a", "b"))
+	w.running("web", "web-f1")
+	for name, containers := range map[string][2]string{"web": {"a", "b"}, "web-f1": {"b", "a"}} {
+		w.check(w.ephemeral(name, "in-"+name, `"targetContainerName":"`+containers[0]+`","securityContext":{"privileged":true}`))
+		if err := w.ephemeral(name, "other", `"targetContainerName":"`+containers[1]+`"`); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "targetContainerName: Not found") {
+			w.t.Errorf("an ephemeral container of %s in the container of the other fraction: %v", name, err)
+		}
+		p, err := w.get(name)
+		w.check(err)
+		if len(p.Spec.EphemeralContainers) != 1 || p.Spec.EphemeralContainers[0].Name != "in-"+name || p.Annotations[splitpod.CompanionsAnnotation] == "[]" {
+			w.t.Errorf("%s has %+v, and notes %v", name, p.Spec.EphemeralContainers, p.Annotations)
+		}
+	}
+	first, err := w.get("web")
+	w.check(err)
+	c := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "copy"}, Spec: *first.Spec.DeepCopy()} // as --copy-to
+	c.Spec.NodeName, c.Spec.EphemeralContainers = "", nil
+	if w.check(w.Create(w.t.Context(), c.DeepCopy(), client.DryRunAll)); len(c.Spec.ReadinessGates) != 1 {
+		w.t.Errorf("the copy has the readiness gates %v", c.Spec.ReadinessGates)
+	}
+	c.Annotations = first.Annotations // and --keep-annotations
+	w.wantRefused(c, "it is for the controller of split pods only; remove it")
+	w.check(w.Delete(w.t.Context(), first, client.GracePeriodSeconds(0)))
+	w.end()
 }
 
 // networkInit has a pod with init containers: the companion has its segment when these have ended. The controller notes no addresses: a
@@ -785,6 +999,7 @@ func (w *world) down() {
 	w.create(pod("shop", "whole", "", "a", "b"))
 	w.running("whole")
 	w.wantRefused(pod("shop", "web", "a;b", "a", "b"), `failed calling webhook "split.unnest.io"`)
+	w.check(w.evict("whole", nil))
 	w.check(w.DeleteAllOf(w.t.Context(), &corev1.Pod{}, client.InNamespace("shop"), client.GracePeriodSeconds(0)))
 	w.end()
 }
