@@ -486,6 +486,28 @@ func (w *world) refused() {
 	p = pod("shop", "web", "a;b", "a", "b")
 	p.Annotations[splitpod.CompanionsAnnotation] = "[]"
 	w.wantRefused(p, "for the controller of split pods only")
+	w.t.Log("a LimitRange for pods counts each fraction")
+	least := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "least"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{
+		{Type: corev1.LimitTypePod, Min: corev1.ResourceList{"cpu": resource.MustParse("150m")}},
+	}}}
+	try := func() string {
+		return fmt.Sprint(w.Create(w.t.Context(), pod("shop", "web", "a;b", "a", "b"), client.DryRunAll))
+	}
+	w.create(least)
+	w.eventually("a fraction is too small", func() (err error) {
+		if got := try(); !strings.Contains(got, "fraction 2 of the pod: ") || !strings.Contains(got, "minimum cpu usage per Pod is 150m, but request is 100m") {
+			err = errors.New(got)
+		}
+		return err
+	})
+	w.check(w.Create(w.t.Context(), pod("shop", "whole", "", "a", "b"), client.DryRunAll))
+	w.check(w.Delete(w.t.Context(), least))
+	w.eventually("nothing limits fractions", func() (err error) {
+		if got := try(); got != "<nil>" {
+			err = errors.New(got)
+		}
+		return err
+	})
 	w.end()
 }
 
