@@ -85,7 +85,7 @@ func (f *Filter) Watch(ctx context.Context, restored func(by nft.Generation, err
 // someone has saved and restored can differ from ours in ways that the kernel does not
 // let us correct.
 func (f *Filter) apply(networks []Network) error {
-	c, err := f.connect()
+	c, err := nft.Connect(f.ns).New()
 	if err != nil {
 		return err
 	}
@@ -113,17 +113,6 @@ func (f *Filter) apply(networks []Network) error {
 	return nil
 }
 
-func (f *Filter) connect() (c *nftables.Conn, err error) {
-	err = nft.WithNS(f.ns, func(fd int) (err error) {
-		c, err = nftables.New(nftables.WithNetNSFd(fd))
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("open nftables: %w", err)
-	}
-	return c, nil
-}
-
 // reasons are those for which packets are dropped, each with a counter.
 var reasons = []string{"tenant", "host", "metadata", "connections", "neighbours", "fragments"}
 
@@ -136,7 +125,7 @@ func drop(reason string) []expr.Any {
 
 // Drops returns how many packets the rules have dropped since they were set, by reason.
 func (f *Filter) Drops() (map[string]uint64, error) {
-	c, err := f.connect()
+	c, err := nft.Connect(f.ns).New()
 	if err != nil {
 		return nil, err
 	}

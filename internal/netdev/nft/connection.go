@@ -93,13 +93,13 @@ func DeleteTable(t *nftables.Table) error {
 }
 
 // New returns another connection to the network namespace, for reading.
-func (n *Connection) New(options ...nftables.ConnOption) (c *nftables.Conn, err error) {
-	err = WithNS(n.ns, func(fd int) error {
-		if fd != 0 {
-			options = append(options, nftables.WithNetNSFd(fd))
-		}
-		c, err = nftables.New(options...)
+func (n *Connection) New() (c *nftables.Conn, err error) {
+	err = WithNS(n.ns, func(fd int) (err error) {
+		c, err = nftables.New(nftables.WithNetNSFd(fd))
 		return err
 	})
-	return c, err
+	if err != nil {
+		return nil, fmt.Errorf("open nftables: %w", err)
+	}
+	return c, nil
 }
