@@ -2,6 +2,7 @@ package antispoof
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -19,6 +20,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"unnest.io/unnest/internal/netdev/tap"
 )
 
 const (
@@ -175,6 +178,46 @@ func TestFrames(t *testing.T) {
 			}
 			if sent := n.send("g3", tt.frame); !n.arrives("g2", sent, patience) {
 				t.Errorf("%s: does not arrive from a port that is not guarded", tt.name)
+			}
+		}
+	})
+}
+
+// A guest says how much of a frame is headers. The kernel puts no more than that into the first piece of a frame of 4 KB or more, and finds the
+// header of IPv6 elsewhere all the same.
+func TestAttackHeadersApart(t *testing.T) {
+	inNetwork(t, func(n *network) {
+		table := open(n)
+		n.check(table.Set(Port{"t1", mac1, addrs("fd00::1"), false, 0}))
+		guest, err := tap.Open(tap.Device{Name: "t1", Bridge: "br0", MTU: 9216})
+		n.check(err)
+		defer guest.Close()
+		for _, restored := range []bool{false, true} {
+			if restored {
+				n.restore(n.save())
+			}
+			for size := 3900; size < 8000; size += 1000 {
+				for name, c := range map[string]struct {
+					packet []byte
+					reason string
+				}{
+					"router advertisement":    {ipv6(unix.IPPROTO_ICMPV6, linkLocal1, all6, append(icmp6(routerAdvertisement, "::"), make([]byte, size)...)), "router"},
+					"fragment without a type": {ipv6(unix.IPPROTO_FRAGMENT, "fd00::1", all6, append([]byte{unix.IPPROTO_DSTOPTS, 0, 0, 1, 0, 0, 0, 7}, make([]byte, size)...)), "fragment"},
+					"echo request":            {ipv6(unix.IPPROTO_ICMPV6, "fd00::1", all6, append(icmp6(128, "::"), make([]byte, size)...)), ""},
+				} {
+					before, frame := n.drops(table), ether(broadcast, mac1, unix.ETH_P_IPV6, c.packet)
+					header := make([]byte, vnetHeader)
+					binary.NativeEndian.PutUint16(header[2:], 14)
+					_, err := guest.Write(slices.Concat(header, frame))
+					n.check(err)
+					if c.reason == "" {
+						if !n.arrives("g2", frame, patience) {
+							t.Errorf("%s of %d bytes: does not arrive", name, size)
+						}
+					} else if got := n.dropsFor(table, before); got != c.reason {
+						t.Errorf("%s of %d bytes: dropped for %q, want %q", name, size, got, c.reason)
+					}
+				}
 			}
 		}
 	})

@@ -32,6 +32,7 @@ var (
 	ipv4Source       = nft.Network(12, 4)
 	ipv4Addresses    = nft.Network(12, 8)
 	ipv6Source       = nft.Network(8, 16)
+	ipv6HopLimit     = nft.Network(7, 1)   // behind the next header
 	solicitedNode    = nft.Network(24, 13) // destination, without the target's last 3 bytes
 	udpPorts         = nft.Transport(0, 4)
 	udpDestination   = nft.Transport(2, 2)

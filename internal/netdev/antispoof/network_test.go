@@ -97,7 +97,7 @@ func (n *network) plug(port, guest string) {
 	n.t.Helper()
 	bridge, err := netlink.LinkByName("br0")
 	n.check(err)
-	attrs := netlink.LinkAttrs{Name: port, MasterIndex: bridge.Attrs().Index}
+	attrs := netlink.LinkAttrs{Name: port, MasterIndex: bridge.Attrs().Index, MTU: 16384}
 	n.check(netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: guest, PeerNamespace: netlink.NsFd(n.guests)}))
 	n.up(port)
 	n.check(netns.Set(n.guests))
@@ -142,7 +142,7 @@ func (n *network) arrives(guest string, frame []byte, limit time.Duration) bool 
 	if kind := frame[12]; (kind == 0x81 || kind == 0x88) && len(frame) > 18 && frame[13]&0x57 == 0 {
 		frame = append(bytes.Clone(frame[:12]), frame[16:]...)
 	}
-	got := make([]byte, 2048)
+	got := make([]byte, 1<<15)
 	for end := time.Now().Add(limit); time.Now().Before(end); {
 		size, err := unix.Read(n.guest[guest], got)
 		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {

@@ -173,6 +173,11 @@ func chains() []chain {
 			nft.Rule(nft.Is(etherType, 0x88, 0xa8), drop("vlan")),
 			drop("ethertype"),
 		),
+		// A guest chooses the size of the first piece of a frame of 4 KB or more (hdr_len of virtio_net_hdr). The kernel reads IPv6's next
+		// header from there, also if it is elsewhere.
+		base(bridgeTable, *nftables.ChainHookPrerouting, priorityBridgeFilter-1, "gather",
+			nft.Rule(own(ports), isIPv6, nft.Gather(ipv6HopLimit)),
+		),
 		base(bridgeTable, *nftables.ChainHookPrerouting, priorityBridgeFilter, "prerouting",
 			nft.Rule(own(ports), nft.Goto("guard")),
 		),

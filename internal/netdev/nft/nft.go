@@ -176,13 +176,16 @@ func compare(o Operand, op expr.CmpOp, value []byte) []expr.Any {
 	return []expr.Any{o.load(unix.NFT_REG_1), &expr.Cmp{Op: op, Register: unix.NFT_REG_1, Data: value}}
 }
 
+// Gather has the kernel put the packet's headers up to the end of a field into one piece of memory, for chains of a later priority: it
+// writes the field as it is. No checksum may include the field: rules that nft has restored would change the checksum, if it is wrong.
+func Gather(f Field) []expr.Any {
+	write := &expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: unix.NFT_REG_1, Base: f.base, Offset: f.offset, Len: f.length}
+	return []expr.Any{f.load(unix.NFT_REG_1), write}
+}
+
 // Between holds when the field is in a range, both ends included.
 func Between(f Field, first, last []byte) []expr.Any {
-	return []expr.Any{
-		f.load(unix.NFT_REG_1),
-		&expr.Cmp{Op: expr.CmpOpGte, Register: unix.NFT_REG_1, Data: first},
-		&expr.Cmp{Op: expr.CmpOpLte, Register: unix.NFT_REG_1, Data: last},
-	}
+	return append(compare(f, expr.CmpOpGte, first), &expr.Cmp{Op: expr.CmpOpLte, Register: unix.NFT_REG_1, Data: last})
 }
 
 // NotMasked is the opposite of Masked.
