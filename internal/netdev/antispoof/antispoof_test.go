@@ -66,6 +66,14 @@ func TestFrames(t *testing.T) {
 		return ip6(ipv6(unix.IPPROTO_ICMPV6, from, to, icmp6(kind, target)))
 	}
 	options := func(next byte, rest []byte) []byte { return append([]byte{next, 0, 1, 4, 0, 0, 0, 0}, rest...) }
+	fragment := func(size, padding int) []byte {
+		packet := fragment4(ipv4(unix.IPPROTO_UDP, "10.0.0.1", "10.0.0.2", append(datagram(1000, 2000), make([]byte, size-32)...)))
+		return ip4(append(packet, make([]byte, padding-4)...)) // send adds 4 bytes
+	}
+	fragment6 := func(size, padding int, last byte) []byte {
+		packet := ipv6(unix.IPPROTO_FRAGMENT, "fd00::1", "fd00::2", append([]byte{unix.IPPROTO_UDP, 0, last, 1 - last, 0, 0, 0, 7}, make([]byte, size-48)...))
+		return ip6(append(packet, make([]byte, padding-4)...))
+	}
 	own4, own6 := udp4("10.0.0.1", "10.0.0.2", 1000, 2000), udp6("fd00::1", "fd00::2", 1000, 2000)
 
 	tests := []struct {
@@ -135,6 +143,20 @@ func TestFrames(t *testing.T) {
 		{"fragment with options and no type", full, ip6(ipv6(unix.IPPROTO_FRAGMENT, linkLocal1, all6, append([]byte{unix.IPPROTO_DSTOPTS, 0, 0, 1, 0, 0, 0, 7, unix.IPPROTO_ICMPV6, 3, 1, 28}, make([]byte, 28)...))), "fragment"},
 		{"fragment without ports", full, ip4(fragment4(ipv4(unix.IPPROTO_UDP, "10.0.0.1", "10.0.0.2", nil))), "fragment"},
 		{"first fragment", full, ip4(fragment4(ipv4(unix.IPPROTO_UDP, "10.0.0.1", "10.0.0.2", append(datagram(1000, 2000), make([]byte, 484)...)))), ""},
+		{"fragment of 1,500 bytes", full, fragment(1496, 4), ""},
+		{"fragment padded to 1,500 bytes", full, fragment(100, 1400), ""},
+		{"fragment padded beyond", full, fragment(1500, 4), "fragment"},
+		{"fragment of 9,216 bytes", full, fragment(9212, 4), ""},
+		{"fragment padded to 9,216 bytes", full, fragment(8000, 1216), "fragment"},
+		{"longer fragment", full, fragment(9213, 4), "fragment"},
+		{"longer packet", full, ip4(ipv4(unix.IPPROTO_UDP, "10.0.0.1", "10.0.0.2", append(datagram(1000, 2000), make([]byte, 15000)...))), ""},
+		{"IPv6 fragment of 1,500 bytes", full, fragment6(1496, 4, 0), ""},
+		{"IPv6 fragment padded beyond", full, fragment6(1500, 4, 0), "fragment"},
+		{"last IPv6 fragment padded beyond", full, fragment6(100, 1401, 1), "fragment"},
+		{"IPv6 fragment of 9,216 bytes", full, fragment6(9212, 4, 0), ""},
+		{"longer IPv6 fragment", full, fragment6(9213, 4, 0), "fragment"},
+		{"last IPv6 fragment, longer", full, fragment6(9213, 4, 1), "fragment"},
+		{"longer IPv6 packet", full, ip6(ipv6(unix.IPPROTO_UDP, "fd00::1", "fd00::2", append(datagram(1000, 2000), make([]byte, 15000)...))), ""},
 		{"redirect", full, icmp(137, linkLocal1, all6, "fd00::1"), "router"},
 		{"neighbour solicitation", full, icmp(135, "fd00::1", "ff02::1:ff00:2", "fd00::2"), ""},
 		{"neighbour advertisement", full, icmp(136, "fd00::1", all6, "fd00::1"), ""},
@@ -154,9 +176,9 @@ func TestFrames(t *testing.T) {
 		for i, tt := range slices.Concat(tests, tests) {
 			if i == len(tests) { // again, with the rules as nft restores them
 				n.restore(n.save())
-				for j := range tests {
-					tests[j].name += ", restored"
-				}
+			}
+			if i >= len(tests) {
+				tt.name += ", restored"
 			}
 			n.check(table.Set(tt.port))
 			before := n.drops(table)

@@ -152,7 +152,7 @@ func chains() []chain {
 			nft.Rule(parsed, accept),
 			drop("ipv6"),
 		),
-		regular("check-fragment", nft.TinyFragments(drop("fragment"))...),
+		regular("check-fragment", slices.Concat(nft.TinyFragments(drop("fragment")), nft.LargeFragments(drop("fragment")))...),
 		regular("check-neighbour",
 			acceptTarget,
 			drop("neighbour"),

@@ -3,6 +3,7 @@ package bridge
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,7 +15,8 @@ import (
 )
 
 // Connection tracking keeps the unfinished datagrams of all tenants in one memory for each family, before any other rule sees a fragment.
-// When it is full, the kernel drops all fragments of that family. A fragment of 1,500 bytes takes 2.5 KB until its datagram is finished.
+// When it is full, the kernel drops all fragments of that family. A fragment of up to 1,500 bytes takes up to 2.5 KB until its datagram is
+// finished, and counts once; a longer one counts more often. Package antispoof drops the longest, and those with padding.
 //
 // IPv4: fragments pass at any rate until unfinished ones take crowdedMemory. Then, and for calmTime after that, each bridge may send
 // fragmentRate per second, and as many at once. There is room for eight such bridges, and for the host's own fragments.
@@ -83,15 +85,24 @@ func unfinished() (int, error) {
 	return memory, nil
 }
 
-// fragmentRules drop fragments beyond the shares of their bridges, those of IPv4 while f.limited.
-func (f *Filter) fragmentRules() (rules [][]expr.Any) {
-	over := func(family, fragment []expr.Any, share *nftables.Set, rate uint64, burst uint32) []expr.Any {
-		return nft.Rule(family, fragment, nft.In(f.bridges, nft.InInterface), nft.Update(share, nft.Over(rate, burst), nft.InInterface))
+// addFragments adds the chains that drop fragments beyond the shares of their bridges, those of IPv4 while f.limited. A fragment runs through the
+// chain of the share once more for each of nft.FragmentSteps than which it is longer.
+func (f *Filter) addFragments(c *nftables.Conn) {
+	var all [][]expr.Any
+	add := func(name string, is []expr.Any, over ...[]expr.Any) {
+		f.addRules(c, "share-"+name, [][]expr.Any{nft.Rule(slices.Concat(over...), drop("fragments"))})
+		var count [][]expr.Any
+		for _, size := range append([]int{0}, nft.FragmentSteps...) {
+			count = append(count, nft.Rule(nft.Longer(size), nft.Jump("share-"+name)))
+		}
+		f.addRules(c, "count-"+name, count)
+		all = append(all, nft.Rule(is, nft.In(f.bridges, nft.InInterface), nft.Goto("count-"+name)))
 	}
 	if f.limited {
-		rules = append(rules, nft.Rule(over(ipv4, nft.Fragments4.Any, f.guard.fragment4, fragmentRate, fragmentRate), drop("fragments")))
+		add("ipv4", nft.Rule(ipv4, nft.Fragments4.Any), nft.Update(f.guard.fragment4, nft.Over(fragmentRate, fragmentRate), nft.InInterface))
 	}
-	return append(rules, nft.Rule(over(ipv6, nft.Fragments6.Any, f.guard.fragment6, fragmentRate6, fragmentBurst6), nft.Over(commonRate6, commonBurst6), drop("fragments")))
+	add("ipv6", nft.Rule(ipv6, nft.Fragments6.Any), nft.Update(f.guard.fragment6, nft.Over(fragmentRate6, fragmentBurst6), nft.InInterface), nft.Over(commonRate6, commonBurst6))
+	f.addChain(c, "fragments", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, beforeDefragmentation, all...)
 }
 
 // beforeDefragmentation is NF_IP_PRI_RAW_BEFORE_DEFRAG of linux/netfilter_ipv4.h.

@@ -3,15 +3,21 @@ package bridge
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
+	"regexp"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"unnest.io/unnest/internal/netdev/antispoof"
+	"unnest.io/unnest/internal/netdev/tap"
 )
 
 // A tenant's datagrams that are never finished leave those of another tenant room: the first one of several fragments
@@ -65,6 +71,113 @@ func TestAttackUnfinishedFragmentsOfIPv6(t *testing.T) {
 		most := (took.Seconds()+1)*(fragmentRate6+commonRate6) + fragmentBurst6 + commonBurst6
 		if passed := sent - float64(drops["fragments"]); err != nil || passed > most {
 			t.Errorf("%.0f fragments have passed in %v, want %.0f; %v", passed, took, most, err)
+		}
+	})
+}
+
+// A guest writes fragments into its TAP, in frames that are larger than any link's, or larger than the fragments are: none passes. Others count by
+// their size, so none takes more of the memory than a share has for it. That holds as well for rules that nft has saved and restored.
+func TestAttackLargeFragments(t *testing.T) {
+	inHost(t, func(h *host) {
+		_, arrives := h.tenants()
+		guard, err := antispoof.Open()
+		h.check(err)
+		defer guard.Close()
+		mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
+		h.check(guard.Set(antispoof.Port{Interface: "t1", MAC: mac, Addresses: []netip.Addr{netip.MustParseAddr("10.1.0.2"), netip.MustParseAddr("fd01::2")}}))
+		guest, err := tap.Open(tap.Device{Name: "t1", Bridge: "red", MTU: 1500})
+		h.check(err)
+		defer guest.Close()
+		gateway := h.link("red").Attrs().HardwareAddr
+		write := func(count int, etherType []byte, apart uint16, packet func(id int) []byte) {
+			header := make([]byte, 10) // struct virtio_net_hdr
+			binary.NativeEndian.PutUint16(header[2:], apart)
+			for id := range count {
+				_, err := guest.Write(slices.Concat(header, gateway, mac, etherType, packet(id)))
+				h.check(err)
+			}
+		}
+		dropped := func() uint64 {
+			one, err := guard.Drops()
+			h.check(err)
+			two, err := h.filter.Drops()
+			h.check(err)
+			return one["fragment"] + two["fragments"]
+		}
+		used := func() int {
+			bytes, err := unfinished()
+			h.check(err)
+			return bytes
+		}
+		wave := byte(1) // other datagrams than those before
+		four := func(size, frame int) func(int) []byte {
+			return func(id int) []byte { return padded(fragment4(uint16(id), wave, size), frame) }
+		}
+		six := func(size, frame int, field uint16) func(int) []byte {
+			return func(id int) []byte { return padded(fragment6(id, size, field), frame) }
+		}
+		isIPv4, isIPv6 := []byte{0x08, 0}, []byte{0x86, 0xdd}
+		h.filter.crowded = time.Now() // those of IPv4 are limited, as after an attack
+		limited, _, err := h.filter.ShareFragments(time.Now())
+		if h.check(err); !limited {
+			t.Fatal("fragments of IPv4 are not limited")
+		}
+		for _, to := range []string{"192.0.2.2:9000", "[2001:db8::2]:9000"} {
+			if !arrives(to, 29422, 10) {
+				t.Fatalf("no datagram of another tenant arrives at %s", to)
+			}
+			write(6000, isIPv4, 0, four(62000, 62000))
+			write(6000, isIPv6, 0, six(62000, 62000, 1))
+			if !arrives(to, 29422, 1) {
+				t.Errorf("a datagram of another tenant does not arrive at %s", to)
+			}
+		}
+		saved := h.nft("", "list", "ruleset")
+		h.nft("flush ruleset\n"+saved, "-f", "-")
+		if got := h.nft("", "list", "ruleset"); fixed(got) != fixed(saved) {
+			t.Errorf("restored rules differ: (-saved +restored)\n%s", cmp.Diff(fixed(saved), fixed(got)))
+		}
+		const burst = 700 // of each limit; the rates are so low that they add nothing
+		saved = regexp.MustCompile(`limit rate over \d+/second burst \d+ packets`).ReplaceAllString(saved, fmt.Sprint("limit rate over 1/hour burst ", burst, " packets"))
+		for _, c := range []struct {
+			name      string
+			etherType []byte
+			apart     uint16 // bytes that the guest says are headers
+			packet    func(id int) []byte
+			passes    int
+		}{
+			{"IPv4 of 1,500 bytes", isIPv4, 0, four(1500, 1500), burst},
+			{"IPv4 of 1,501 bytes", isIPv4, 0, four(1501, 1501), burst / 2},
+			{"IPv4 of 4,000 bytes", isIPv4, 0, four(4000, 4000), burst / 4},                   // they take 8 KB
+			{"IPv4 of 4,572 bytes, with 475 apart", isIPv4, 475, four(4572, 4572), burst / 4}, // 8 KB and 1 KB
+			{"IPv4 of 9,216 bytes", isIPv4, 0, four(9216, 9216), burst / 9},
+			{"IPv4 of 9,216 bytes, with 1,023 apart", isIPv4, 1023, four(9216, 9216), burst / 9},
+			{"IPv4 of 9,217 bytes", isIPv4, 0, four(9217, 9217), 0},
+			{"IPv4 of 65,535 bytes", isIPv4, 0, four(65535, 65535), 0},
+			{"IPv4 of 100 bytes in 1,500", isIPv4, 0, four(100, 1500), burst},
+			{"IPv4 of 100 bytes in 1,501", isIPv4, 0, four(100, 1501), 0},
+			{"IPv4 of 8,000 bytes in 9,000", isIPv4, 0, four(8000, 9000), 0},
+			{"IPv6 of 1,496 bytes", isIPv6, 0, six(1496, 1496, 1), 2 * burst}, // the bridge's own and the common
+			{"IPv6 of 1,496 bytes, last", isIPv6, 0, six(1496, 1496, 1448), 2 * burst},
+			{"IPv6 of 1,504 bytes", isIPv6, 0, six(1504, 1504, 1), burst},
+			{"IPv6 of 9,216 bytes", isIPv6, 0, six(9216, 9216, 1), 2 * burst / 9},
+			{"IPv6 of 9,216 bytes, last", isIPv6, 0, six(9216, 9216, 1448), 2 * burst / 9},
+			{"IPv6 of 9,224 bytes", isIPv6, 0, six(9224, 9224, 1), 0},
+			{"IPv6 of 9,224 bytes, last", isIPv6, 0, six(9224, 9224, 1448), 0},
+			{"IPv6 of 100 bytes in 1,501, last", isIPv6, 0, six(100, 1501, 1448), 0},
+			{"IPv6 of 8,000 bytes in 9,000", isIPv6, 0, six(8000, 9000, 1), 0},
+		} {
+			h.nft("flush ruleset\n"+saved, "-f", "-")
+			wave++
+			const sent = 2000
+			before, memory := dropped(), used()
+			write(sent, c.etherType, c.apart, c.packet)
+			if passed := sent - int(dropped()-before); passed != c.passes {
+				t.Errorf("%s: %d pass, want %d", c.name, passed, c.passes)
+			}
+			if now := used(); now-memory > burst*2500 {
+				t.Errorf("%s: they take %d bytes of the memory for unfinished datagrams, want up to %d", c.name, now-memory, burst*2500)
+			}
 		}
 	})
 }
@@ -169,8 +282,11 @@ func TestManyFragments(t *testing.T) {
 }
 
 // firstFragment is that of a datagram of the pod 10.1.0.2 to 192.0.2.host.
-func firstFragment(id uint16, host byte) []byte {
-	packet := slices.Concat([]byte{0x45, 0, 0x05, 0xdc}, binary.BigEndian.AppendUint16(nil, id), []byte{0x20, 0, 64, unix.IPPROTO_UDP, 0, 0},
+func firstFragment(id uint16, host byte) []byte { return fragment4(id, host, 1500) }
+
+// fragment4 is firstFragment with a size.
+func fragment4(id uint16, host byte, size int) []byte {
+	packet := slices.Concat([]byte{0x45, 0}, binary.BigEndian.AppendUint16(nil, uint16(size)), binary.BigEndian.AppendUint16(nil, id), []byte{0x20, 0, 64, unix.IPPROTO_UDP, 0, 0},
 		netip.MustParseAddr("10.1.0.2").AsSlice(), []byte{192, 0, 2, host})
 	sum := uint32(0)
 	for i := 0; i < len(packet); i += 2 {
@@ -180,12 +296,19 @@ func firstFragment(id uint16, host byte) []byte {
 		sum = sum>>16 + sum&0xffff
 	}
 	binary.BigEndian.PutUint16(packet[10:], ^uint16(sum))
-	return append(packet, make([]byte, 1480)...)
+	return padded(packet, size)
 }
 
 // firstFragment6 is that of a datagram of the pod fd01::2 to 2001:db8::2.
-func firstFragment6(id int) []byte {
-	packet := slices.Concat([]byte{0x60, 0, 0, 0, 0x05, 0xb0, unix.IPPROTO_FRAGMENT, 64}, netip.MustParseAddr("fd01::2").AsSlice(), netip.MustParseAddr("2001:db8::2").AsSlice(),
-		[]byte{unix.IPPROTO_UDP, 0, 0, 1}, binary.BigEndian.AppendUint32(nil, uint32(id)))
-	return append(packet, make([]byte, 1448)...)
+func firstFragment6(id int) []byte { return fragment6(id, 1496, 1) }
+
+// fragment6 is a fragment of such a datagram with a size. The field has offset and flag.
+func fragment6(id, size int, field uint16) []byte {
+	packet := slices.Concat([]byte{0x60, 0, 0, 0}, binary.BigEndian.AppendUint16(nil, uint16(size-40)), []byte{unix.IPPROTO_FRAGMENT, 64},
+		netip.MustParseAddr("fd01::2").AsSlice(), netip.MustParseAddr("2001:db8::2").AsSlice(),
+		[]byte{unix.IPPROTO_UDP, 0}, binary.BigEndian.AppendUint16(nil, field), binary.BigEndian.AppendUint32(nil, uint32(id)))
+	return padded(packet, size)
 }
+
+// padded fills a packet up to a size.
+func padded(packet []byte, size int) []byte { return append(packet, make([]byte, size-len(packet))...) }

@@ -81,7 +81,7 @@ func (f *Filter) addChains(c *nftables.Conn, networks []Network) error {
 		nft.Rule(nft.Known(), nft.Accept()),
 		nft.Verdict(f.guard.hosts, nft.InInterface),
 	})
-	f.addChain(c, "fragments", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, beforeDefragmentation, f.fragmentRules()...)
+	f.addFragments(c)
 	f.addChain(c, "input", nftables.ChainTypeFilter, nftables.ChainHookInput, nftables.ChainPriorityFilter,
 		nft.Rule(fromBridge, nft.Goto("from-tenant")))
 	f.addChain(c, "forward", nftables.ChainTypeFilter, nftables.ChainHookForward, nftables.ChainPriorityFilter,
