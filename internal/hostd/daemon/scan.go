@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"sync"
 	"time"
+
+	"unnest.io/unnest/internal/hostd/guestrun"
 	"unnest.io/unnest/internal/hostd/record"
 	"unnest.io/unnest/internal/netdev/ratelimit"
 	"unnest.io/unnest/internal/vmm"
@@ -29,11 +31,7 @@ func (d *daemon) watchGuests(ctx context.Context, scanned func()) {
 		if time.Since(looked) > unguardedInterval {
 			d.host.Panics.Try("guard guests that are not enrolled", func() { d.guardUnenrolled(ctx) })
 			d.host.Panics.Try("look for unguarded ports", func() { unguarded.look(d) })
-			d.host.Panics.Try("look for deleted TAPs", func() {
-				for _, g := range d.all() {
-					g.ReviveTAPs()
-				}
-			})
+			d.host.Panics.Try("look for deleted TAPs", func() { d.reviveTAPs(ctx) })
 			looked = time.Now()
 		}
 		d.beat(&d.scanned)
@@ -43,6 +41,22 @@ func (d *daemon) watchGuests(ctx context.Context, scanned func()) {
 			d.host.Panics.Try("end shares of guests that are gone", d.endOtherShares)
 		}
 	}
+}
+
+// reviveTAPs keeps VMMs alive whose TAPs another program has deleted.
+func (d *daemon) reviveTAPs(ctx context.Context) {
+	taps, err := guestrun.ObserveTAPs()
+	if err != nil {
+		d.config.Logger.Warn("look for deleted TAPs", "error", err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, scanInterval) // for guests that are busy
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, g := range d.all() {
+		wg.Go(func() { g.ReviveTAPs(ctx, taps) })
+	}
+	wg.Wait()
 }
 
 func (d *daemon) scan(ctx context.Context, logged map[string]string) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"unnest.io/unnest/internal/hostapi/segment"
@@ -70,7 +71,7 @@ func (n *nics) look(ctx context.Context) (hotplug.Observed, error) {
 	if err != nil {
 		return hotplug.Observed{}, err
 	}
-	taps, err := observeTAPs()
+	taps, err := ObserveTAPs()
 	seen := hotplug.Observed{TAPs: taps}
 	for _, d := range devices {
 		seen.Devices = append(seen.Devices, hotplug.ObservedDevice{ID: d.ID, Slot: d.Slot})
@@ -78,9 +79,9 @@ func (n *nics) look(ctx context.Context) (hotplug.Observed, error) {
 	return seen, err
 }
 
-// observeTAPs lists the TAPs of the network namespace, and the endpoints of its segments
+// ObserveTAPs lists the TAPs of the network namespace, and the endpoints of its segments
 // as TAPs of their own.
-func observeTAPs() ([]hotplug.ObservedTAP, error) {
+func ObserveTAPs() ([]hotplug.ObservedTAP, error) {
 	links, err := link.List()
 	if err != nil {
 		return nil, fmt.Errorf("list TAPs: %w", err)
@@ -95,6 +96,41 @@ func observeTAPs() ([]hotplug.ObservedTAP, error) {
 		taps = append(append(taps, t), segments.Observe(l.Alias, l.AltNames)...)
 	}
 	return taps, nil
+}
+
+// ReviveTAPs keeps the VMM alive if another program has deleted TAPs of its NICs, see tap.Revive.
+// The containers of those NICs have no network from then on. there has the host's TAPs.
+func (g *Guest) ReviveTAPs(ctx context.Context, there []hotplug.ObservedTAP) {
+	_ = g.submit(ctx, func(context.Context) { g.nics.reviveTAPs(there) }) // if its run has ended, nothing is to do
+}
+
+// reviveTAPs is ReviveTAPs. If there is nil, it looks itself.
+func (n *nics) reviveTAPs(there []hotplug.ObservedTAP) {
+	pid := n.ProcessID()
+	if pid == 0 || !slices.ContainsFunc(n.state.Slots(), func(s hotplug.Slot) bool { return n.lacksTAP(s, there) }) {
+		return
+	}
+	if count, err := tap.Revive(pid); count > 0 || err != nil {
+		n.log.Warn("TAPs of the guest were deleted by another program: their containers have no network", "taps", count, "error", err)
+	}
+}
+
+// lacksTAP reports whether a slot has a NIC of ours, but the host not its TAP.
+func (n *nics) lacksTAP(s hotplug.Slot, there []hotplug.ObservedTAP) bool {
+	name := s.TAP(n.Record.TAPPrefix())
+	if s.Generation == 0 || s.Device != s.DeviceID() {
+		return false
+	}
+	if there == nil {
+		if _, err := link.Find(name); err == nil {
+			return false
+		}
+		var err error
+		if there, err = ObserveTAPs(); err != nil { // it may be an endpoint's
+			return false
+		}
+	}
+	return !slices.ContainsFunc(there, func(t hotplug.ObservedTAP) bool { return t.Name == name })
 }
 
 func (n *nics) count() int {
@@ -139,6 +175,7 @@ func (n *nics) performAction(ctx context.Context, action hotplug.Action) hotplug
 	case hotplug.Adopted:
 		n.tryAdopt(ctx, a.Attachment.Key)
 	case hotplug.DeviceDel:
+		n.reviveTAPs(nil)
 		return n.deleteDevice(bound, a)
 	case hotplug.NetdevDel:
 		n.checkRemoved(ctx, a, n.vmm.DeleteNetdev(bound, a.ID))
@@ -163,7 +200,6 @@ func (n *nics) performAction(ctx context.Context, action hotplug.Action) hotplug
 
 // deleteDevice asks the guest for a device of either state.
 func (g *Guest) deleteDevice(ctx context.Context, a hotplug.DeviceDel) hotplug.Event {
-	g.ReviveTAPs()
 	err := g.vmm.DeleteDevice(ctx, a.ID)
 	switch {
 	case err == nil:
@@ -172,18 +208,6 @@ func (g *Guest) deleteDevice(ctx context.Context, a hotplug.DeviceDel) hotplug.E
 		return hotplug.DeviceDeleted{Device: a.ID}
 	}
 	return hotplug.UnplugRefused{Device: a.ID, Err: err}
-}
-
-// ReviveTAPs keeps the VMM alive if somebody has deleted TAPs of its NICs, see tap.Revive. The
-// containers of those NICs have no network from then on.
-func (g *Guest) ReviveTAPs() {
-	pid := g.ProcessID()
-	if pid == 0 {
-		return
-	}
-	if n, err := tap.Revive(pid); n > 0 || err != nil {
-		g.log.Warn("TAPs of the guest were deleted by another program: their containers have no network", "taps", n, "error", err)
-	}
 }
 
 // turn waits until the guest's tenant may change the host's network.
