@@ -10,6 +10,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -243,10 +244,7 @@ func (l list) check(dir, built string) (all []outcome, err error) {
 	if err := os.WriteFile(file, text, 0o644); err != nil {
 		return nil, err
 	}
-	pods := l.capacity
-	if pods == 0 {
-		pods = capacity
-	}
+	pods := cmp.Or(l.capacity, capacity)
 	cmd := exec.Command("unshare", "--net", "--mount", "sh", "-c", setUp, "sh", l.name,
 		checker, "-json", "-cni-path", built, "-version", version, "-capacity", strconv.Itoa(pods), "-wait", "5s", file)
 	out, err := cmd.Output()

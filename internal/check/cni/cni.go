@@ -8,6 +8,7 @@
 package cni
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,15 +70,11 @@ type Options struct {
 }
 
 func (o *Options) setDefaults() {
-	if o.Parallel == 0 {
-		o.Parallel = 8
-	}
+	o.Parallel = cmp.Or(o.Parallel, 8)
 	if o.Capacity > 0 {
 		o.Parallel = min(o.Parallel, o.Capacity)
 	}
-	if o.Kills == 0 {
-		o.Kills = 5
-	}
+	o.Kills = cmp.Or(o.Kills, 5)
 }
 
 // testCase is one check. Its function is written with the steps of package check.

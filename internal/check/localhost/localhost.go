@@ -8,6 +8,7 @@
 package localhost
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,12 +45,7 @@ type Options struct {
 const lastPort = 32767
 
 func (o *Options) setDefaults() error {
-	if o.Patience == 0 {
-		o.Patience = time.Second
-	}
-	if o.FirstPort == 0 {
-		o.FirstPort = 20000
-	}
+	o.Patience, o.FirstPort = cmp.Or(o.Patience, time.Second), cmp.Or(o.FirstPort, 20000)
 	switch {
 	case len(o.Fractions) < 2:
 		return fmt.Errorf("want at least 2 fractions, got %d", len(o.Fractions))

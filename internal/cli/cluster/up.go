@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -94,9 +95,7 @@ func up(ctx context.Context, streams terminal.Streams, o upOptions) error {
 	if err != nil {
 		return err
 	}
-	if o.programs == "" {
-		o.programs = filepath.Join(binaries, "kubernetes")
-	}
+	o.programs = cmp.Or(o.programs, filepath.Join(binaries, "kubernetes"))
 	if o.Programs, err = cluster.FindPrograms(o.programs); err != nil {
 		return err
 	}

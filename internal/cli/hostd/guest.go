@@ -1,6 +1,7 @@
 package hostd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -173,9 +174,7 @@ func (o *guestOptions) complete(p *quota.Config) (b bundle.Bundle, err error) {
 	if o.Guest.Credentials != "" && o.Guest.Credentials != quota.CredentialsVMM {
 		return b, usage.Errorf("--credentials %q: want vmm", o.Guest.Credentials)
 	}
-	if o.out == "" {
-		o.out = o.Name + ".tar"
-	}
+	o.out = cmp.Or(o.out, o.Name+".tar")
 	b = bundle.Bundle{Server: p.Listen, Plugin: o.findPlugin(), PluginDir: o.pluginDir}
 	if o.server != "" {
 		if b.Server, err = netip.ParseAddrPort(o.server); err != nil {

@@ -1,6 +1,7 @@
 package brfusion
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -196,10 +197,7 @@ func (a *addition) appear(ctx context.Context) error {
 
 // move makes the NIC, or a VLAN of the trunk, the pod's interface.
 func (a *addition) move(context.Context) error {
-	mtu := a.config.MTU
-	if mtu == 0 {
-		mtu = int(a.nic.GetMtu())
-	}
+	mtu := cmp.Or(a.config.MTU, int(a.nic.GetMtu()))
 	if a.config.Mode == netconf.Trunk {
 		return a.Moved(podnic.AddVLAN(a.link, int(a.nic.GetVlan()), a.mac, mtu, a.Pod, a.IfName))
 	}

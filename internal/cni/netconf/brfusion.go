@@ -1,6 +1,7 @@
 package netconf
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -119,9 +120,7 @@ func (c *BrFusion) complete() (err error) {
 		return err
 	}
 	c.Cold = c.RawPool != nil && !*c.RawPool
-	if c.Mode == "" {
-		c.Mode = Hotplug
-	}
+	c.Mode = cmp.Or(c.Mode, Hotplug)
 	switch {
 	case c.Bridge != "" && !isInterfaceName(c.Bridge):
 		return fmt.Errorf("bridge %q: want the name of a network interface", c.Bridge)

@@ -139,9 +139,7 @@ var (
 func ParseHostlo(stdin []byte, args string) (Hostlo, error) {
 	var c Hostlo
 	err := parse(stdin, &c, &c.Base, func() error {
-		if c.Interface == "" {
-			c.Interface = DefaultInterface
-		}
+		c.Interface = cmp.Or(c.Interface, DefaultInterface)
 		if !isInterfaceName(c.Interface) || c.Interface == "lo" {
 			return fmt.Errorf("%w: interface %q: want the name of a network interface", errConfiguration, c.Interface)
 		}

@@ -117,9 +117,7 @@ func (b *Base) complete() error {
 			return fmt.Errorf("wait %q: want a duration above 0, at most %v, such as %q", b.RawWait, MaxWait, "30s")
 		}
 	}
-	if b.Credentials == "" {
-		b.Credentials = DefaultCredentials
-	}
+	b.Credentials = cmp.Or(b.Credentials, DefaultCredentials)
 	if !filepath.IsAbs(b.Credentials) {
 		return fmt.Errorf("credentials %q: want an absolute path", b.Credentials)
 	}

@@ -1,6 +1,7 @@
 package netconf
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,9 +41,7 @@ func ReadRelease(stdin []byte) Release {
 		_ = c.readPrevious()
 	}
 	c.ServerError = c.readServer()
-	if c.Credentials == "" {
-		c.Credentials = DefaultCredentials
-	}
+	c.Credentials = cmp.Or(c.Credentials, DefaultCredentials)
 	if !isInterfaceName(c.Interface) {
 		c.Interface = DefaultInterface
 	}

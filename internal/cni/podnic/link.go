@@ -1,6 +1,7 @@
 package podnic
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -54,10 +55,7 @@ func Check(link string, mac net.HardwareAddr, addrs []net.IPNet) error {
 // CheckRoute returns an error unless the kernel has a route to want's destination with
 // its gateway, in its table (0: main), on its link or, without one, on any link.
 func CheckRoute(want *netlink.Route) error {
-	table, family, by := want.Table, netlink.FAMILY_V4, netlink.RT_FILTER_TABLE
-	if table == 0 {
-		table = unix.RT_TABLE_MAIN
-	}
+	table, family, by := cmp.Or(want.Table, unix.RT_TABLE_MAIN), netlink.FAMILY_V4, netlink.RT_FILTER_TABLE
 	if want.Dst.IP.To4() == nil {
 		family = netlink.FAMILY_V6
 	}

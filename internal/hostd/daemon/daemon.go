@@ -24,6 +24,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -110,9 +111,7 @@ func Serve(ctx context.Context, c Config) error {
 	if !address.IsValid() || address.Addr().IsUnspecified() {
 		return fmt.Errorf("listen on %q: want IP-ADDRESS:PORT, as the guests see it, such as %q", address, "10.200.0.1:7443")
 	}
-	if c.UnplugTimeout == 0 {
-		c.UnplugTimeout = guestrun.DefaultUnplugTime
-	}
+	c.UnplugTimeout = cmp.Or(c.UnplugTimeout, guestrun.DefaultUnplugTime)
 	d, err := newDaemon(c)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -59,9 +60,7 @@ func (d *daemon) explain(p *status.Port) {
 	p.Cause = "no guest of the configuration has it: add the keys tap and mac to its guest"
 	if own, ok := d.host.Own.Of(p.Interface); ok {
 		p.Guest, p.Intended, p.Cause = own.Guest, own.Intended, own.Unguarded
-		if p.Cause == "" {
-			p.Cause = "its rules were removed from the host"
-		}
+		p.Cause = cmp.Or(p.Cause, "its rules were removed from the host")
 		return
 	}
 	for _, g := range d.quotas().Guests {

@@ -133,10 +133,7 @@ func (r *Registry) enter(t quota.Tenant, s Spec) (*podSegment, error) {
 // loopbackOptions returns the options of a tenant's segment. The burst is what the rate
 // allows in a second: a program may connect to thousands of ports at once.
 func loopbackOptions(t quota.Tenant, l label) reflector.Options {
-	rate := uint32(t.Limits.Broadcasts)
-	if rate == 0 {
-		rate = uint32(time.Second) // one per nanosecond: no limit
-	}
+	rate := cmp.Or(uint32(t.Limits.Broadcasts), uint32(time.Second)) // one per nanosecond: no limit
 	return reflector.Options{
 		Name: tapName(l.id()), Mode: reflector.Mode(l.mode), Limit: reflector.Limit{Rate: rate, Burst: rate},
 	}

@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -134,9 +135,7 @@ func (f *file) addPairs(g group, w workload.Workload) {
 	names := labels(f.spec.Pairs)
 	for i, pair := range f.spec.Pairs {
 		one := g
-		if one.title == "" {
-			one.title = g.name
-		}
+		one.title = cmp.Or(one.title, g.name)
 		one.name, one.title, one.pair = g.name+"."+names[i], one.title+" "+pair.Describe(), pair
 		f.addSizes(one, w)
 	}

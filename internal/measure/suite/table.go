@@ -1,6 +1,7 @@
 package suite
 
 import (
+	"cmp"
 	"embed"
 	"fmt"
 	"path"
@@ -109,13 +110,7 @@ func (e entry) of(suite, name string) Case {
 func (e entry) metrics() (metrics []result.Metric, read reader) {
 	var fields []field
 	for _, m := range e.Metrics {
-		order, scale := m.Order, m.Scale
-		if order == "" {
-			order = result.HIB
-		}
-		if scale == 0 {
-			scale = 1
-		}
+		order, scale := cmp.Or(m.Order, result.HIB), cmp.Or(m.Scale, 1)
 		if m.Stressor != "" {
 			m.Pattern = fmt.Sprintf(stressorLine, m.Stressor)
 		}

@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"regexp"
@@ -73,12 +74,9 @@ var nginxConfiguration string
 
 func (n nginx) Server(p Params, listen Endpoint) []string {
 	port := strconv.Itoa(listen.Port)
-	dir, at, size := "/tmp/unnest-nginx-"+port, port, p.Size
+	dir, at, size := "/tmp/unnest-nginx-"+port, port, cmp.Or(p.Size, n.size)
 	if listen.Address != "" {
 		at = listen.Address + ":" + port
-	}
-	if size == 0 {
-		size = n.size
 	}
 	return []string{"sh", "-c", nginxScript, "nginx", dir, strconv.Itoa(size), fmt.Sprintf(nginxConfiguration, dir, at), port,
 		nginxProgram, "-e", "stderr", "-p", dir, "-c", dir + "/nginx.conf"}

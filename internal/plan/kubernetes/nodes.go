@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strings"
@@ -27,9 +28,7 @@ func (d *Dump) Node(raw []byte) (again bool, err error) {
 	d.nodes[n.Name] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels}, Spec: corev1.NodeSpec{Taints: n.Spec.Taints}}
 	node := cluster.Node{Name: n.Name, Labels: n.Labels, Provider: n.Spec.ProviderID}
 	for _, key := range instanceLabels {
-		if node.Model == "" {
-			node.Model = n.Labels[key]
-		}
+		node.Model = cmp.Or(node.Model, n.Labels[key])
 	}
 	for _, taint := range n.Spec.Taints {
 		if keepsAway(&taint) {

@@ -1,6 +1,7 @@
 package kubernetes
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -45,9 +46,7 @@ type generator struct {
 
 // WriteDump writes what "kubectl get nodes,pods,pdb,pv,csinodes,ns -A -o json" prints.
 func (s SyntheticCluster) WriteDump(w io.Writer) error {
-	if s.Nodes == 0 {
-		s.Nodes = 50
-	}
+	s.Nodes = cmp.Or(s.Nodes, 50)
 	g := &generator{random: rand.New(rand.NewPCG(s.Seed, 50))}
 	for i := range s.Nodes {
 		g.node(i)

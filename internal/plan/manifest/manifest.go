@@ -188,10 +188,7 @@ func kubeName(text string, most int, allowed string) (name string, same bool) {
 		}
 		return '-'
 	}, text)
-	name = strings.Trim(name[:min(len(name), most)], "-.")
-	if name == "" {
-		name = "x"
-	}
+	name = cmp.Or(strings.Trim(name[:min(len(name), most)], "-."), "x")
 	return name, name == text
 }
 

@@ -1,6 +1,9 @@
 package trace
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // compile turns tables as in the file into tables whose columns are cells.
 func (f columnsFile) compile(c *Columns, tables []tableFile, owners tableFile) {
@@ -22,10 +25,7 @@ func (f columnsFile) compile(c *Columns, tables []tableFile, owners tableFile) {
 }
 
 func (f columnsFile) compiled(c *Columns, from, owners tableFile) *table {
-	t := &table{files: from.files, row: from.row, columns: from.columns, numbers: from.numbers}
-	if t.row == "" {
-		t.row = "a row of " + c.name
-	}
+	t := &table{files: from.files, row: cmp.Or(from.row, "a row of "+c.name), columns: from.columns, numbers: from.numbers}
 	r := resolver{f, c, t}
 	if t.columns != nil {
 		t.cells = t.columns

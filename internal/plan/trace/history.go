@@ -27,9 +27,7 @@ func ReadHistory(ctx context.Context, format string, paths []string, o Options) 
 	if !c.sorted || len(c.tables[0].pod) > 1 {
 		return nil, Period{}, rep, fmt.Errorf("replay %s: want google2011 or columns with the key sorted: only events sorted by time can be replayed", format)
 	}
-	if o.Period == nil {
-		o.Period = &Period{0, math.MaxInt64}
-	}
+	o.Period = cmp.Or(o.Period, &Period{0, math.MaxInt64})
 	if err := o.complete(c); err != nil {
 		return nil, Period{}, rep, err
 	}

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"maps"
 	"math"
 )
@@ -80,9 +81,7 @@ func (l *taskStates[K]) event(task K, at int64, c change, q request, owner strin
 	if c != ends && (!known || at >= t.asked) {
 		t.request, t.asked = q, at
 	}
-	if t.owner == "" {
-		t.owner = owner
-	}
+	t.owner = cmp.Or(t.owner, owner)
 	switch {
 	case c == updates:
 	case at > l.from:

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"strings"
@@ -58,10 +59,7 @@ func (r resolver) quantity(from amountFile, units map[string]unit) quantityColum
 
 // amount reads a request. The largest machine has so much.
 func (q quantityColumn) amount(cells [][]byte, largest int64) (amount, error) {
-	text, of, shift := cells[q.ref], q.of, q.shift
-	if of == 0 {
-		of = largest
-	}
+	text, of, shift := cells[q.ref], cmp.Or(q.of, largest), q.shift
 	for _, s := range q.suffixes {
 		if digits, has := strings.CutSuffix(string(text), s.name); has && digits != "" {
 			text, of, shift = []byte(digits), of*s.factor, -s.shift

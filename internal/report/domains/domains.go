@@ -3,6 +3,7 @@
 package domains
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -201,10 +202,7 @@ func (b *section) paperDomains(f collocation.Findings) document.Table {
 		if ours == "" {
 			continue
 		}
-		over := p.Baseline
-		if over == "" {
-			over = "-"
-		}
+		over := cmp.Or(p.Baseline, "-")
 		paper := string(p.Value) + " " + p.Form
 		if p.Form == "%" && p.Value.Float() > 0 {
 			paper = "+" + paper

@@ -2,6 +2,7 @@ package image
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -71,10 +72,7 @@ func kernelPayload(image []byte) ([]byte, error) {
 	if len(image) < headerEnd || string(image[0x202:0x206]) != "HdrS" {
 		return nil, errBzImage
 	}
-	sectors := int(image[0x1f1])
-	if sectors == 0 {
-		sectors = 4
-	}
+	sectors := cmp.Or(int(image[0x1f1]), 4)
 	start := (sectors+1)*512 + int(binary.LittleEndian.Uint32(image[0x248:]))
 	length := int(binary.LittleEndian.Uint32(image[0x24c:]))
 	if length < 10 || start < 0 || start+length > len(image) {

@@ -1,6 +1,7 @@
 package qmp
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -79,10 +80,7 @@ func (c *Client) migrationError(ctx context.Context) error {
 	if err := c.Execute(ctx, "query-migrate", nil, &info); err != nil {
 		return err
 	}
-	if info.Cause == "" {
-		info.Cause = "migration " + info.Status
-	}
-	return errors.New(info.Cause)
+	return errors.New(cmp.Or(info.Cause, "migration "+info.Status))
 }
 
 // Stop stops the machine and returns the time since which its clocks stand still.

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -31,11 +32,7 @@ func (j *job) asker(o Datagrams) (*asker, error) {
 		}
 		return &asker{UDPConn: c.(*net.UDPConn)}, nil
 	}
-	local := o.Local
-	if local == "" {
-		local = ":0"
-	}
-	c, err := j.listenUDP(Serve{Network: o.Network, Address: local, Device: o.Device})
+	c, err := j.listenUDP(Serve{Network: o.Network, Address: cmp.Or(o.Local, ":0"), Device: o.Device})
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -103,9 +104,7 @@ type target struct {
 func (j *job) dial(t target) (net.Conn, error) {
 	options := []option{device(t.device)}
 	d := net.Dialer{Timeout: t.patience}
-	if d.Timeout == 0 {
-		d.Timeout = j.limit()
-	}
+	d.Timeout = cmp.Or(d.Timeout, j.limit())
 	d.SetMultipathTCP(t.multipath)
 	if t.local != "" {
 		var err error

@@ -233,9 +233,7 @@ func (i *Images) buildOther(ctx context.Context, o other) error {
 	if i.Others[o], err = builder.Build(ctx, recipe); err != nil {
 		return fmt.Errorf("guest of %s: %w", strings.TrimSpace(string(o.release)+" "+string(o.engine)), err)
 	}
-	if i.Digest == "" {
-		i.Digest = i.Others[o].Digest
-	}
+	i.Digest = cmp.Or(i.Digest, i.Others[o].Digest)
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package domains
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -105,10 +106,7 @@ func (s *Study) renew(domains []*guestDomain) {
 
 // step loads the active domains at the same time, each at its rate.
 func (s *Study) step(ctx context.Context, e experiment.Execution, here []*guestDomain, rates map[string]int) (loadStep, error) {
-	step := loadStep{boot: here[0].machine.Boot, here: here}
-	if step.boot == "" {
-		step.boot = s.onHost.Boot
-	}
+	step := loadStep{boot: cmp.Or(here[0].machine.Boot, s.onHost.Boot), here: here}
 	clients, kill := s.startClients(ctx, e, here, rates)
 	defer kill()
 	groups := map[string]*cgroup.Group{}

@@ -3,6 +3,7 @@ package text
 
 import (
 	"bytes"
+	"cmp"
 	"io"
 	"strings"
 	"unicode/utf8"
@@ -20,9 +21,7 @@ type Options struct {
 // Print prints doc for a terminal: aligned tables, the last column of each
 // wrapped to the width.
 func Print(w io.Writer, doc document.Document, o Options) error {
-	if o.Width == 0 {
-		o.Width = 80
-	}
+	o.Width = cmp.Or(o.Width, 80)
 	p := printer{options: o}
 	p.document(doc)
 	_, err := w.Write(p.buf.Bytes())
