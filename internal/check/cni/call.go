@@ -13,7 +13,6 @@ import (
 
 	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/types"
-	"github.com/containernetworking/cni/pkg/version"
 )
 
 // answer is the outcome of one plugin call.
@@ -95,10 +94,6 @@ func brief(output []byte) string {
 type executor struct {
 	invoke.DefaultExec
 	timeout time.Duration
-}
-
-func newExecutor(timeout time.Duration) *executor {
-	return &executor{invoke.DefaultExec{PluginDecoder: version.PluginDecoder{}}, timeout}
 }
 
 // killing marks a context that kills the plugin when it ends.

@@ -40,7 +40,7 @@ func open(n Network) (*network, error) {
 		return nil, err
 	}
 	opened := &network{version: list.CNIVersion, list: list, path: n.Path, peers: n.Peers, dir: dir,
-		wait: cmp.Or(n.Wait, time.Minute), exec: newExecutor(cmp.Or(n.Timeout, 2*time.Minute))}
+		wait: cmp.Or(n.Wait, time.Minute), exec: &executor{timeout: cmp.Or(n.Timeout, 2*time.Minute)}}
 	// A type without a binary is the plugin's own way to assign addresses.
 	ipam := opened.plugin().Network.IPAM.Type
 	if _, err := opened.exec.FindInPath(ipam, n.Path); err == nil {

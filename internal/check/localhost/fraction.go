@@ -109,10 +109,6 @@ func (f *fraction) end() error {
 	return nil
 }
 
-func endAll(fractions []*fraction) error {
-	return check.Run(func() { each(fractions, func(f *fraction) { check.Must(f.end()) }) })
-}
-
 // lost returns an error if an agent has ended early.
 func lost(fractions []*fraction) error {
 	for _, f := range fractions {

@@ -107,7 +107,6 @@ type Outcome struct {
 // Verdict is an outcome in one word.
 type Verdict string
 
-// The verdicts.
 const (
 	Pass     Verdict = "pass"
 	Fail     Verdict = "FAIL"
@@ -174,5 +173,5 @@ func Run(ctx context.Context, o Options, report func(Outcome)) error {
 		report(out)
 		return lost(fractions)
 	})
-	return errors.Join(err, endAll(fractions))
+	return errors.Join(err, check.Run(func() { each(fractions, func(f *fraction) { check.Must(f.end()) }) }))
 }

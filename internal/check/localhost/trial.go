@@ -68,7 +68,6 @@ func (t *trial) size(usual, large int) int {
 	return usual
 }
 
-// others returns all fractions but one.
 func (t *trial) others(but *fraction) []*fraction {
 	return slices.DeleteFunc(slices.Clone(t.fractions), func(f *fraction) bool { return f == but })
 }

@@ -15,6 +15,7 @@ import (
 	"unnest.io/unnest/internal/cli/terminal"
 	"unnest.io/unnest/internal/cli/usage"
 	"unnest.io/unnest/internal/cli/version"
+	"unnest.io/unnest/internal/measure/cputime"
 	"unnest.io/unnest/internal/measure/experiment"
 	"unnest.io/unnest/internal/measure/pods"
 	"unnest.io/unnest/internal/measure/result"
@@ -125,7 +126,7 @@ func runCluster(ctx context.Context, o clusterOptions) error {
 	if err != nil {
 		return err
 	}
-	spec.AddMetrics(pods.Metrics()...)
+	spec.AddMetrics(cputime.NodeMetrics()...)
 	return begin(o.Streams, o.Dir, clusterCommand, spec, func(dir *rundir.Dir) (bool, error) { return measureCluster(ctx, o, c, spec, dir) })
 }
 

@@ -182,7 +182,6 @@ func (d *driver) attach(ctx context.Context, wanted netip.Addr) (n nic, err erro
 	return n, d.keep(n)
 }
 
-// read reads the answer to an AttachNIC.
 func (n *nic) read(answer *hostdpb.AttachNICResponse) error {
 	n.MAC, n.MTU = answer.GetNic().GetMac(), int(answer.GetNic().GetMtu())
 	if _, err := net.ParseMAC(n.MAC); err != nil {

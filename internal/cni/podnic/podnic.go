@@ -80,7 +80,6 @@ func rescan(path string) (done bool, err error) {
 	return done, errors.Join(err, f.Close())
 }
 
-// awaitMACFor is awaitMAC for a part of the time.
 func awaitMACFor(ctx context.Context, part time.Duration, mac net.HardwareAddr) (netlink.Link, error) {
 	ctx, cancel := context.WithTimeout(ctx, part)
 	defer cancel()

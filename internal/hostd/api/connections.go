@@ -62,10 +62,6 @@ func (p peerIdentity) owner() string {
 	return p.guest
 }
 
-func newLimitedListener(l net.Listener, refuse func(net.Addr)) *limitedListener {
-	return &limitedListener{Listener: l, refuse: refuse, pending: map[string][]*limitedConn{}, count: map[string]int{}, open: map[*limitedConn]peerIdentity{}}
-}
-
 // Accept implements net.Listener.
 func (l *limitedListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()

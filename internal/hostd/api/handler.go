@@ -91,7 +91,7 @@ func (h *Handler) NewServer(serving context.Context, tlsConfig *tls.Config) *grp
 
 // Limit bounds the connections that l accepts.
 func (h *Handler) Limit(l net.Listener) net.Listener {
-	limited := newLimitedListener(l, h.refuseConnection)
+	limited := &limitedListener{Listener: l, refuse: h.refuseConnection, pending: map[string][]*limitedConn{}, count: map[string]int{}, open: map[*limitedConn]peerIdentity{}}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.served = limited

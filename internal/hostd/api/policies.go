@@ -22,7 +22,7 @@ type applyStream interface {
 
 // Apply implements hostdpb.HostPolicyServer.
 func (h *Handler) Apply(stream hostdpb.HostPolicy_ApplyServer) error {
-	tenant := policyCaller(stream.Context())
+	tenant := stream.Context().Value(policyCallerKey{}).(string)
 	s, err := h.Host.Ports.Policies.Begin(tenant)
 	if err != nil {
 		return err

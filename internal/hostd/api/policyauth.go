@@ -12,10 +12,8 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 )
 
+// policyCallerKey has the tenant whose policy client calls.
 type policyCallerKey struct{}
-
-// policyCaller returns the tenant whose policy client calls.
-func policyCaller(ctx context.Context) string { return ctx.Value(policyCallerKey{}).(string) }
 
 // authenticatePolicy runs before every stream, which only policy clients have.
 func (h *Handler) authenticatePolicy(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {

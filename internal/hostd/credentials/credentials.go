@@ -6,6 +6,7 @@ package credentials
 
 import (
 	"log/slog"
+	"time"
 
 	"unnest.io/unnest/internal/hostd/guestlog"
 )
@@ -23,5 +24,5 @@ type Store struct {
 // New returns the credentials in a state directory. Guests reach the daemon at
 // the address that address returns; "" before there is one.
 func New(stateDir string, log *slog.Logger, logs *guestlog.Logs, address func() string) *Store {
-	return &Store{stateDir: stateDir, log: log, logs: logs, address: address, expiries: newExpiries()}
+	return &Store{stateDir: stateDir, log: log, logs: logs, address: address, expiries: &expiries{seen: map[string]time.Time{}, warned: map[string]time.Time{}}}
 }

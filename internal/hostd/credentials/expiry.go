@@ -22,10 +22,6 @@ type expiries struct {
 	warned map[string]time.Time // by fingerprint: when
 }
 
-func newExpiries() *expiries {
-	return &expiries{seen: map[string]time.Time{}, warned: map[string]time.Time{}}
-}
-
 func (e *expiries) see(fingerprint string, expires time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -54,7 +50,6 @@ func (e *expiries) due(c certificates.Certificate, now time.Time) bool {
 	return true
 }
 
-// certificatesOf returns a guest's certificates.
 func (k *Store) certificatesOf(r record.Guest) certificates.Set {
 	s, err := record.Certificates(k.stateDir, r)
 	if err != nil {

@@ -52,7 +52,7 @@ func (g *Guest) observe(ctx context.Context) error {
 		return err
 	}
 	g.nics.feed(ctx, nics)
-	shared, err := g.shares.look(bound)
+	shared, err := g.shares.devices.Observe(bound, g.shares.claimed)
 	if err != nil {
 		return err
 	}

@@ -34,11 +34,6 @@ func newShareSlots(g *Guest) (*shareSlots, error) {
 	return s, err
 }
 
-// look lists what is in the guest's ports.
-func (s *shareSlots) look(ctx context.Context) (hotplug.Observed, error) {
-	return s.devices.Observe(ctx, s.claimed)
-}
-
 // claimed reports whether a share is in a port, or waits for one.
 func (s *shareSlots) claimed(key attachment.Key) bool {
 	return s.state.Holds(key) || s.state.Waits(key)

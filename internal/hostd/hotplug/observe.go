@@ -112,7 +112,7 @@ func (m *machine) observe(s *Slot, seen *sighting) {
 	case s.Status == Warm:
 		m.disconnect(s)
 	}
-	if s.Device == "" && !seen.empty() {
+	if s.Device == "" && len(seen.devices)+len(seen.foreign) > 0 {
 		m.adopt(s, seen, before)
 	}
 	if !m.config.Shares {
@@ -191,9 +191,6 @@ func (v *sighting) generations() []uint32 {
 func (v *sighting) has(s *Slot) bool {
 	return v.devices[s.Generation] || s.Generation == 0 && slices.Contains(v.foreign, s.Device)
 }
-
-// empty reports whether there was no device in the slot.
-func (v *sighting) empty() bool { return len(v.devices)+len(v.foreign) == 0 }
 
 func (v *sighting) hasTAP(s *Slot) bool {
 	_, ok := v.taps[s.Generation]

@@ -88,6 +88,3 @@ func (s *span) expire(now time.Time, cooldown time.Duration) {
 		s.giveBack(a)
 	}
 }
-
-// available returns how many addresses of the range are free.
-func (s *span) available() uint64 { return size(s.first, s.last) - s.count }

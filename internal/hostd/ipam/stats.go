@@ -23,7 +23,7 @@ func (p *Pool) Stats(now time.Time) Stats {
 	stats := Stats{InUse: len(p.holders)}
 	for _, s := range p.spans {
 		stats.Cooling += len(s.cooling.of)
-		stats.Ranges = append(stats.Ranges, RangeStats{Range: s.Range, InUse: s.held, Cooling: len(s.cooling.of), Free: s.available()})
+		stats.Ranges = append(stats.Ranges, RangeStats{Range: s.Range, InUse: s.held, Cooling: len(s.cooling.of), Free: size(s.first, s.last) - s.count})
 	}
 	return stats
 }

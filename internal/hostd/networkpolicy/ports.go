@@ -108,7 +108,6 @@ func (t *view) wanted() (all []isolation.Port) {
 	return all
 }
 
-// straysNow returns the ports that are strays, sorted.
 func (t *view) straysNow() (all []string) {
 	for _, iface := range slices.Sorted(maps.Keys(t.ports)) {
 		if port := t.ports[iface]; t.owners.stray(port) {

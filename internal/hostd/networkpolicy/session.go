@@ -17,7 +17,6 @@ const (
 )
 
 var (
-	// errSuperseded ends a session of which the tenant has a newer one.
 	errSuperseded = grpcstatus.Error(codes.Aborted, "a newer stream of the tenant has taken over")
 	// errBehind ends a session whose client does not read. The next one begins with what is there then.
 	errBehind     = grpcstatus.Errorf(codes.ResourceExhausted, "the client has not read its messages: more than %d NICs wait to be told; connect again", maxUntold)

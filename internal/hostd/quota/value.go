@@ -14,7 +14,6 @@ import (
 	"unnest.io/unnest/internal/yamldoc"
 )
 
-// word returns a parser of texts.
 func word(want string, valid func(string) bool) func(string) (string, error) {
 	return yamldoc.Parser(want, func(text string) (string, error) { return text, nil }, valid)
 }

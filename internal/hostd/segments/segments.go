@@ -69,7 +69,6 @@ type owner struct {
 	key   attachment.Key
 }
 
-// podSegment is one segment.
 type podSegment struct {
 	label
 	loop      loopback

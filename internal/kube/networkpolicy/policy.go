@@ -36,7 +36,6 @@ type policy struct {
 	refused bool
 }
 
-// rule is a rule of a policy.
 type rule struct {
 	ports     []networkingv1.NetworkPolicyPort
 	named     bool // one of the ports has a name

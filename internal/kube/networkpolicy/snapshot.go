@@ -89,7 +89,6 @@ func (s snapshot) next(c Cluster) snapshot {
 	return next
 }
 
-// podsOf returns the pods of a namespace.
 func (s *snapshot) podsOf(namespace string) []*pod {
 	if n := s.byName[namespace]; n != nil {
 		return n.pods

@@ -100,13 +100,9 @@ func runtimeUID(p *corev1.Pod) types.UID {
 
 // run follows changes until ctx ends.
 func (i *informers) run(ctx context.Context) {
-	for _, informer := range i.all() {
+	for _, informer := range []cache.SharedIndexInformer{i.pods, i.namespaces, i.policies} {
 		go informer.RunWithContext(ctx)
 	}
-}
-
-func (i *informers) all() []cache.SharedIndexInformer {
-	return []cache.SharedIndexInformer{i.pods, i.namespaces, i.policies}
 }
 
 // synced reports whether everything was listed once. Rules that follow from a part would

@@ -43,11 +43,11 @@ func Metrics(spec *experiment.Spec) []result.Metric {
 	switch s, _ := newStudy(spec, machines.Options{}); s.(type) {
 	case *clientserver.Study:
 		if len(guestimage.Applications(spec)) > 0 {
-			return append(clientserver.Metrics(), cputime.ProcessMetrics()...)
+			return append(cputime.Metrics(), cputime.ProcessMetrics()...)
 		}
-		return clientserver.Metrics()
+		return cputime.Metrics()
 	case *harness.Study:
-		return append(clientserver.Metrics(), harness.Wall)
+		return append(cputime.Metrics(), harness.Wall)
 	}
 	return nil
 }

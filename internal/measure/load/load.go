@@ -58,10 +58,8 @@ type patient interface {
 	sendWithin(limit time.Duration) (bytes int, cause string)
 }
 
-// connector returns the client for a connection.
 type connector func(connection int) client
 
-// clients return the connector of a job.
 var clients = map[string]func(Job) connector{
 	"apache": documentClients, "memcached": memcachedClients, "nginx": httpClients,
 	modeEcho: peerClients(modeEcho), modeConnect: peerClients(modeConnect), modeStream: peerClients(modeStream),

@@ -47,7 +47,7 @@ func (b *Set) end(ctx context.Context, key string, m *machine.Machine) error {
 func (b *Set) Destroy(ctx context.Context, key string, m *machine.Machine) error {
 	delete(b.running, key)
 	for _, h := range b.xens {
-		if h.has(m.Domain) {
+		if slices.Contains(h.domains, m.Domain) {
 			return errors.Join(m.Leave(), m.Domain.Destroy(ctx))
 		}
 	}

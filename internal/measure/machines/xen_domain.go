@@ -33,9 +33,6 @@ func (b *Set) xenDomain(ctx context.Context, c stack.Configuration) (*machine.Ma
 // KindOf is the kind of the domain of a stack.
 func KindOf(s stack.Stack) xen.Kind { return xen.Kind(strings.TrimPrefix(string(s[0]), "xen-")) }
 
-// has reports whether a domain was created on the host.
-func (h *XenHost) has(d *xen.Domain) bool { return slices.Contains(h.domains, d) }
-
 // create creates a domain. If there was one of its name, it gets the number of that one.
 func (h *XenHost) create(ctx context.Context, c xen.Config) (*xen.Domain, error) {
 	i := slices.IndexFunc(h.domains, func(d *xen.Domain) bool { return d.Name == c.Name })

@@ -20,7 +20,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"unnest.io/unnest/internal/measure/cputime"
 	"unnest.io/unnest/internal/measure/experiment"
 	"unnest.io/unnest/internal/measure/result"
 	"unnest.io/unnest/internal/measure/stack"
@@ -61,9 +60,6 @@ type Set struct {
 	servers       map[string]*server
 	broken        map[string]error // pods that cannot be used, until Renew
 }
-
-// Metrics are those that are measured along with the workloads: the CPU time of the nodes.
-func Metrics() []result.Metric { return cputime.NodeMetrics() }
 
 // Up makes the pods of spec, which has pairs of nodes, and starts the servers. When a step fails, or
 // ctx ends, it removes everything again.

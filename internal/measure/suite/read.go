@@ -31,12 +31,6 @@ type field struct {
 	scale   float64        // converts the number to the metric's unit
 }
 
-// number returns a reader of one metric. The only group of pattern is its value, in the
-// metric's unit.
-func number(metric, pattern string) reader {
-	return numbers(field{metric, regexp.MustCompile(pattern), 1})
-}
-
 // numbers returns a reader of several metrics. Each pattern has to match exactly once:
 // two matches mean that the output has another format than expected. The first metric is
 // that of the case in tables and has to be over 0, because reports divide by it; the

@@ -105,12 +105,14 @@ func readPostMark(output []byte) ([]workload.Value, error) {
 // apacheFailures finds a response that was not the page.
 var apacheFailures = regexp.MustCompile(`(?m)^(?:Failed requests: +[1-9]|Non-2xx responses:).*$`)
 
+var apacheRate = regexp.MustCompile(`(?m)^Requests per second: +([\d.]+) \[#/sec\] \(mean\)$`)
+
 // readApache reads the rate of a run whose requests were all answered.
 func readApache(output []byte) ([]workload.Value, error) {
 	if line := apacheFailures.Find(output); line != nil {
 		return nil, fmt.Errorf("read throughput: not every request was answered: %s", workload.Quote(line))
 	}
-	return number("throughput", `(?m)^Requests per second: +([\d.]+) \[#/sec\] \(mean\)$`)(output)
+	return numbers(field{"throughput", apacheRate, 1})(output)
 }
 
 var sunflowPassed = regexp.MustCompile(`(?m)^BENCH  info  : Image check passed!$`)

@@ -109,7 +109,6 @@ func dynamic(s *nftables.Set, timeout time.Duration) *nftables.Set {
 	return s
 }
 
-// elements adds the elements of the guards.
 func (s guardSets) elements(networks []Network, add func(*nftables.Set, nftables.SetElement)) {
 	key := func(set *nftables.Set, value ...byte) { add(set, nftables.SetElement{Key: value}) }
 	for _, p := range []byte{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {

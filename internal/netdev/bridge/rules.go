@@ -13,7 +13,6 @@ import (
 	"unnest.io/unnest/internal/netdev/nft"
 )
 
-// elements returns the networks' elements in the sets.
 func (f *Filter) elements(networks []Network) map[*nftables.Set][]nftables.SetElement {
 	all := map[*nftables.Set][]nftables.SetElement{}
 	add := func(s *nftables.Set, key ...[]byte) {

@@ -37,8 +37,6 @@ func (s *sender) send(frame []byte, queue int) error {
 	return nil
 }
 
-func (s *sender) close() error { return unix.Close(s.fd) }
-
 // Announce sends the membership to every fraction with a queue. A fraction with a
 // queue need not be a member: without a VM that does not answer, the others do not
 // wait for it. A fraction whose NIC is not up or whose queue is full misses the

@@ -253,7 +253,7 @@ func (s *Segment) Close() error {
 		s.anchor = -1
 	}
 	if s.frames != nil {
-		errs = append(errs, s.frames.close())
+		errs = append(errs, unix.Close(s.frames.fd))
 		s.frames = nil
 	}
 	if s.links != nil {

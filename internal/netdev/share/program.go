@@ -1,6 +1,7 @@
 package share
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -48,17 +49,13 @@ func FindProgram() (Program, error) {
 		if err = cmp.Or(context.Cause(ctx), err); err != nil {
 			return Program{}, fmt.Errorf("ask %s for its options: %w", path, err)
 		}
-		return newProgram(path, string(help)), nil
+		return Program{Path: path, help: string(help), HostLocks: bytes.Contains(help, []byte("-o posix_lock"))}, nil
 	}
 	return Program{}, fmt.Errorf("%w: %w", ErrNoServer, missing)
 }
 
 // helpLimit is how long the program may take to print its options.
 var helpLimit = 10 * time.Second
-
-func newProgram(path, help string) Program {
-	return Program{Path: path, help: help, HostLocks: strings.Contains(help, "-o posix_lock")}
-}
 
 // arguments are those for serving a directory by a listening socket, which is descriptor 3.
 //

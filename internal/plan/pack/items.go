@@ -84,7 +84,6 @@ func (s *itemSet) addPod(pod int, group []int, sequence []int32) {
 
 func (s *itemSet) podItems(pod int32) []int32 { return numbers(s.first[pod], s.first[pod+1]) }
 
-// all returns all items.
 func (s *itemSet) all() []int32 { return numbers(0, int32(len(s.items))) }
 
 func numbers(from, to int32) []int32 {

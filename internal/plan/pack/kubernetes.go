@@ -147,7 +147,6 @@ func Resize(u cluster.User, c cluster.Catalogue, plan cluster.Plan, o Options) (
 	return p.outcome(), nil
 }
 
-// reopen returns a plan as a packing.
 func reopen(u cluster.User, c cluster.Catalogue, plan cluster.Plan, o Options) (*packing, error) {
 	o, err := o.withDefaults(c)
 	if err != nil {

@@ -84,7 +84,6 @@ func addable(u cluster.User, c cluster.Catalogue) error {
 	return nil
 }
 
-// tooLarge returns the error for a pod that no model holds.
 func tooLarge(p cluster.Pod) error {
 	return fmt.Errorf("pod %s needs %s: no model holds that; cut or drop it", p.Name, p.Request())
 }

@@ -107,7 +107,6 @@ func (r resolver) names(columns []string) (places []int) {
 
 func (r resolver) match(from matchFile) match { return match{r.ref(from.column), from.is} }
 
-// time is ref of a column with times.
 func (r resolver) time(column string) ref {
 	if column != "" && !r.c.timed() {
 		r.f.Fail("tables", "column %q is a time: say its unit with the key time", column)

@@ -55,13 +55,9 @@ type parser struct {
 	begun bool
 }
 
-func (c *Columns) newParser(o *Options) *parser {
-	return &parser{c: c, o: o, span: o.Period.span(max(c.time.tick, 1)), seen: names{}}
-}
-
 // parse returns how to read lines.
 func (c *Columns) parse(o *Options) parse[record] {
-	p, split := c.newParser(o), c.splitter(c.tables)
+	p, split := &parser{c: c, o: o, span: o.Period.span(max(c.time.tick, 1)), seen: names{}}, c.splitter(c.tables)
 	return func(line []byte, r *record) (Reason, error) {
 		t, cells, why, err := split(line)
 		if err != nil || why != kept {
@@ -91,7 +87,7 @@ func (p *parser) event(cells [][]byte, r *record) (Reason, error) {
 	c, known := t.changes[string(cells[t.event])]
 	switch {
 	case !known && !t.rest:
-		return kept, fmt.Errorf("%s %q: want one of %s", t.cells[t.event], clip(cells[t.event]), t.events())
+		return kept, fmt.Errorf("%s %q: want one of %s", t.cells[t.event], clip(cells[t.event]), strings.Join(slices.Sorted(maps.Keys(t.changes)), ", "))
 	case !known:
 		c = starts
 	}
@@ -273,9 +269,6 @@ func (i ident) compare(other ident) int {
 	}
 	return cmp.Compare(i.String(), other.String())
 }
-
-// events returns the known events, for messages.
-func (t *table) events() string { return strings.Join(slices.Sorted(maps.Keys(t.changes)), ", ") }
 
 func (t *table) podName(task taskID, inside *taskID) (pod, container string) {
 	if inside != nil {

@@ -137,17 +137,13 @@ func Build(runs map[string]provenance.Source) document.Document {
 			len(rows), d.Counts[Agrees], d.Counts[Disagrees], d.Counts[NotDecided], d.Counts[NotTestable]),
 		Series: []document.Series{{Name: "here", Slot: 0}, {Name: "paper", Slot: 1}},
 	}
-	if emulated(rows) {
+	if slices.ContainsFunc(rows, func(r Row) bool { return r.Accelerator == "tcg" }) {
 		doc.Warnings = []string{"Guests ran under TCG, which emulates the processor: times and ratios differ under KVM. Repeat a row on a machine with KVM before you doubt a paper."}
 	}
 	for _, paper := range titles {
 		doc.Groups = append(doc.Groups, group(paper[0], paper[1], rows))
 	}
 	return doc
-}
-
-func emulated(rows []Row) bool {
-	return slices.ContainsFunc(rows, func(r Row) bool { return r.Accelerator == "tcg" })
 }
 
 func group(paper, title string, rows []Row) document.Group {

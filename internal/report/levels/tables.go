@@ -65,7 +65,6 @@ func (b *section) bootNotes(l leveledCase) []string {
 	return []string{"Measured more often than booted: " + document.List(fewer) + ". With few boots, the standard error says little about the variation between boots."}
 }
 
-// stepTable tests each level against the one below.
 func (b *section) stepTable(l leveledCase) document.Table {
 	t := document.Table{ID: l.id + "-tests", Title: naming.Case(l.of) + ": each level against the one below"}
 	t.Columns = append([]document.Column{{Name: "metric", Header: true}}, stepColumns(false)...)
@@ -97,7 +96,6 @@ func (b *section) stepNotes(l leveledCase) []string {
 	}, b.bootNotes(l)...)
 }
 
-// stepCells are the cells on the step from below to e.
 func stepCells(e, below estimate.Estimate) []document.Cell {
 	s := e.Step
 	cell := document.NoValue

@@ -91,7 +91,7 @@ func Facts(dir string, run result.Run, samples []result.Sample) []document.Fact 
 		fs = append(fs, machineFacts(machine+g.Name, g)...)
 	}
 	for _, c := range run.Configurations {
-		fs = append(fs, document.Fact{Name: "configuration " + c.Name, Value: joined(c.Stack, configurationText(c))})
+		fs = append(fs, document.Fact{Name: "configuration " + c.Name, Value: joined(c.Stack, document.Join(document.Settings(c.Options), c.Description))})
 	}
 	for _, text := range run.Conditions {
 		fs = append(fs, document.Fact{Name: "condition", Value: text})
@@ -112,10 +112,6 @@ func shortenDigest(version string) string {
 	return version
 }
 
-func configurationText(c result.Configuration) string {
-	return document.Join(document.Settings(c.Options), c.Description)
-}
-
 func machineFacts(name string, m result.Machine) []document.Fact {
 	fs := []document.Fact{
 		{Name: name + " kernel", Value: m.Kernel},
@@ -125,12 +121,10 @@ func machineFacts(name string, m result.Machine) []document.Fact {
 		{Name: name + " randomize_va_space", Value: m.RandomAddresses},
 	}
 	if m.VCPUs > 0 {
-		fs = append(fs, document.Fact{Name: name + " size", Value: fmt.Sprintf("%s, %s of memory", document.Plural(m.VCPUs, "CPU"), mebibytes(m.Memory))})
+		fs = append(fs, document.Fact{Name: name + " size", Value: fmt.Sprintf("%s, %d MiB of memory", document.Plural(m.VCPUs, "CPU"), m.Memory>>20)})
 	}
 	return fs
 }
-
-func mebibytes(n int64) string { return fmt.Sprintf("%d MiB", n>>20) }
 
 func timeOf(t time.Time) string {
 	if t.IsZero() {

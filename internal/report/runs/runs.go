@@ -73,7 +73,7 @@ func Build(run result.Run, samples []result.Sample, o Options) document.Document
 // addSection adds the i-th section on cases. The first one that has an answer answers for the
 // run.
 func (b *builder) addSection(doc *document.Document, computed *record.Data, i int, cases []result.Case) {
-	together := b.tabled(cases)
+	together := scores.OfSuites(b.Run) && len(cases) > 1 && !scores.Swept(cases) // different cases of a suite, which share a table
 	section := b.group
 	if together {
 		section = b.suiteGroup

@@ -32,11 +32,6 @@ func (b *builder) sections() [][]result.Case {
 	return all
 }
 
-// tabled reports whether cases are different cases of a suite, which share a table.
-func (b *builder) tabled(cases []result.Case) bool {
-	return scores.OfSuites(b.Run) && len(cases) > 1 && !scores.Swept(cases)
-}
-
 // suiteGroup makes the section on the cases of a suite: a table of their primary
 // metrics, whose p-values are corrected for each other, and one of the other metrics.
 func (b *builder) suiteGroup(i int, cases []result.Case) (document.Group, []estimate.Estimate) {

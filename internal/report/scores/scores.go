@@ -153,7 +153,7 @@ func suiteOf(set *estimate.Set, cases []result.Case, estimates []estimate.Estima
 			continue
 		}
 		s.cells[[2]string{e.Case, e.Configuration}] = e
-		if scorable(*e) {
+		if e.N > 0 && score.Least <= e.Mean && e.Mean <= score.Greatest { // the mean can be scored
 			rows = append(rows, score.Row{Suite: e.Suite, Case: e.Case, Order: e.Order, Unit: e.Unit, Configuration: e.Configuration, Value: float64(e.Mean), StdErr: errorOfMean(*e)})
 		}
 	}
@@ -167,11 +167,6 @@ func caseUnitAndOrder(set *estimate.Set, c result.Case) string {
 		return document.None
 	}
 	return naming.UnitAndOrder(m.Unit, m.Order)
-}
-
-// scorable reports whether e has a mean that a score can be made of.
-func scorable(e estimate.Estimate) bool {
-	return e.N > 0 && score.Least <= e.Mean && e.Mean <= score.Greatest
 }
 
 // errorOfMean is the standard error, 0 if it is not known.

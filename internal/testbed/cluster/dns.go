@@ -30,7 +30,7 @@ func corefile(families []family, kubeconfig string) string {
 	cache 30
 	loadbalance
 }
-`, strings.Join(hosts(families), " "), dnsReady, dnsDomain, kubeconfig)
+`, strings.Join(all(families, func(f family) netip.Addr { return f.host.Addr() }), " "), dnsReady, dnsDomain, kubeconfig)
 }
 
 func (c *Cluster) dns() component {
@@ -50,10 +50,6 @@ func (c *Cluster) startDNS(ctx context.Context) error {
 		return err
 	}
 	return c.start(ctx, c.dns())
-}
-
-func hosts(families []family) []string {
-	return all(families, func(f family) netip.Addr { return f.host.Addr() })
 }
 
 func dnsServices(families []family) []string { return all(families, family.dns) }

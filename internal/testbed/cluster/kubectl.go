@@ -32,7 +32,7 @@ func (c *Cluster) Apply(ctx context.Context, objects ...map[string]any) error {
 func (c *Cluster) kubectl(ctx context.Context, stdin []byte, args ...string) (string, error) {
 	var out bytes.Buffer
 	p, err := place.Local{}.Start(ctx, place.Command{
-		Args:  append([]string{c.kubectlPath(), "--kubeconfig=" + c.Kubeconfig()}, args...),
+		Args:  append([]string{filepath.Join(c.path(programsLink), "kubectl"), "--kubeconfig=" + c.Kubeconfig()}, args...),
 		Stdin: bytes.NewReader(stdin), Stdout: &out,
 	})
 	if err == nil {
@@ -49,8 +49,6 @@ func (c *Cluster) kubectl(ctx context.Context, stdin []byte, args ...string) (st
 
 // programsLink is a link to the directory of Kubernetes' programs, for later commands.
 const programsLink = "programs"
-
-func (c *Cluster) kubectlPath() string { return filepath.Join(c.path(programsLink), "kubectl") }
 
 // awaitNode waits until the node has registered and is ready.
 func (c *Cluster) awaitNode(ctx context.Context, n *fleet.Node) error {
@@ -89,7 +87,6 @@ func (c *Cluster) keepLogs(cause error) error {
 	return fmt.Errorf("%w; its logs are in %s", cause, dir)
 }
 
-// nodeLogs are the logs in each node.
 var nodeLogs = []string{"kubelet.log", "kube-proxy.log", "containerd.log", "volumes.log"}
 
 // SaveLogs copies the logs of all components into a directory. It leaves out those of nodes

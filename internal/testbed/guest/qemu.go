@@ -228,7 +228,6 @@ const FixedAddresses = " norandmaps"
 // emulated reports whether the guest's processor is emulated, by its QEMU or below it.
 func (c Config) emulated() bool { return c.Accel == TCG || c.inEmulated }
 
-// kernelArguments is the command line of the kernel.
 func (c Config) kernelArguments() string {
 	line := machineOf(c.Arch).commandLine
 	if c.emulated() {

@@ -5,13 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 
 	"unnest.io/unnest/internal/testbed/rootdir"
 )
-
-// foreign reports whether binaries of the image do not run on this machine.
-func (r Recipe) foreign() bool { return r.Arch.OrAMD64() != Arch(runtime.GOARCH) }
 
 // extract unpacks Debian of a foreign architecture without running scripts of packages,
 // so it needs neither user-mode emulation nor binfmt_misc. configure does what the

@@ -66,7 +66,7 @@ func (v *VMM) addMedium(ctx context.Context, node string, image *os.File) error 
 func (v *VMM) RemoveMedium(ctx context.Context) error {
 	label, err := v.Medium(ctx)
 	if err == nil && label != "" {
-		err = v.ejectMedium(ctx)
+		err = markRefused(v.withOpenTray(ctx, "blockdev-remove-medium", map[string]any{"id": CredentialDrive}))
 	}
 	if err != nil {
 		return fmt.Errorf("remove medium: %w", err)
@@ -81,10 +81,6 @@ func (v *VMM) RemoveMedium(ctx context.Context) error {
 		return fmt.Errorf("remove medium: %w", err)
 	}
 	return nil
-}
-
-func (v *VMM) ejectMedium(ctx context.Context) error {
-	return markRefused(v.withOpenTray(ctx, "blockdev-remove-medium", map[string]any{"id": CredentialDrive}))
 }
 
 // trayOpenings is how often the tray is opened for one command.

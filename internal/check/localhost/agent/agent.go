@@ -73,7 +73,6 @@ type job struct {
 // limit bounds the wait for events that need not be immediate.
 func (j *job) limit() time.Duration { return 10 * j.patience }
 
-// deadline is limit from now.
 func (j *job) deadline() time.Time { return time.Now().Add(j.limit()) }
 
 // Execute executes the requests in in until in or ctx ends, and then stops all resources.

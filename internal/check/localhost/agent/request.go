@@ -333,5 +333,4 @@ func (Run) answer(Ran)              {}
 func (Fetch) answer(Page)           {}
 func (CallGRPC) answer(Called)      {}
 
-// isStream reports whether a network is TCP.
 func isStream(network string) bool { return strings.HasPrefix(network, "tcp") }

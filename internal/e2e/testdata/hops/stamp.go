@@ -56,7 +56,6 @@ func stampProgram(ring *ebpf.Map) *ebpf.ProgramSpec {
 			asm.LoadMem(asm.R1, asm.RFP, wordsAt, asm.Word),
 			asm.HostTo(asm.BE, asm.R1, asm.Word),
 			asm.JNE.Imm(asm.R1, mark, "drop"),
-			// The event.
 			asm.FnKtimeGetNs.Call(),
 			asm.StoreMem(asm.RFP, eventAt, asm.R0, asm.DWord),
 			asm.LoadMem(asm.R1, asm.RFP, wordsAt+4, asm.Word),

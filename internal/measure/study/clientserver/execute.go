@@ -8,7 +8,6 @@ import (
 	"unnest.io/unnest/internal/measure/cputime"
 	"unnest.io/unnest/internal/measure/experiment"
 	"unnest.io/unnest/internal/measure/machines/machine"
-	"unnest.io/unnest/internal/measure/result"
 	"unnest.io/unnest/internal/measure/study/server"
 	"unnest.io/unnest/internal/measure/workload"
 )
@@ -77,11 +76,6 @@ type cpuTimes struct {
 	guests    []cputime.Times
 	processes *server.ProcessTimes // of an application; nil: none
 }
-
-// Metrics are the CPU times that are measured along with the workloads: of the host,
-// and of the guest or, where a pod is split, of both its guests together (Bacou et al.
-// 2019, Figures 14 and 15).
-func Metrics() []result.Metric { return cputime.Metrics() }
 
 // perOperation divides the CPU time between two readings by the operations done.
 func perOperation(before, after cpuTimes, operations float64) ([]workload.Value, error) {

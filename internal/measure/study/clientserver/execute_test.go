@@ -33,7 +33,7 @@ func TestPerOperation(t *testing.T) {
 		t.Errorf("got %v, %v; want %v", got, err, want)
 	}
 	var names []string
-	for _, m := range Metrics() {
+	for _, m := range cputime.Metrics() {
 		names = append(names, m.Name)
 	}
 	for i, v := range got {

@@ -201,15 +201,10 @@ func serve(ctx context.Context, w *scripts.Workspace, k experiment.Case, script 
 		}
 		return one, nil
 	case <-one.ended:
-		return nil, one.blame(one.died())
+		return nil, one.blame(fmt.Errorf("%w: %w", experiment.ErrDied, scripts.WithOutput(one.err, []byte(one.log.String()))))
 	case <-ctx.Done():
 		return nil, one.blame(fmt.Errorf("it is not ready: %w", context.Cause(ctx)))
 	}
-}
-
-// died is the error of a server that ended before it was ready, with its last output.
-func (i *instance) died() error {
-	return fmt.Errorf("%w: %w", experiment.ErrDied, scripts.WithOutput(i.err, []byte(i.log.String())))
 }
 
 // end ends the server and waits for its end.

@@ -134,7 +134,7 @@ func (p *printer) row(style string, columns []document.Column, widths []int, cel
 			}
 			line.WriteString("  " + pad(part, widths[j], columns[j].Numeric))
 		}
-		p.print(style, line.String())
+		p.buf.WriteString(p.styled(style, strings.TrimRight(line.String(), " ")) + "\n")
 	}
 	if below && cells[last] != "" {
 		indent := widths[0] + 4

@@ -130,11 +130,6 @@ func (p *printer) grid(columns []document.Column, grid [][]string) {
 	}
 }
 
-// print prints one line, without trailing space.
-func (p *printer) print(style, text string) {
-	p.buf.WriteString(p.styled(style, strings.TrimRight(text, " ")) + "\n")
-}
-
 func pad(s string, width int, right bool) string {
 	space := strings.Repeat(" ", max(0, width-utf8.RuneCountInString(s)))
 	if right {
