@@ -26,29 +26,41 @@ func Enroll(stateDir string, p quota.Config, guest, out string) error {
 	if err != nil {
 		return fmt.Errorf("enroll guest %q: %w", guest, err)
 	}
-	if err := os.MkdirAll(stateDir, 0o700); err != nil {
+	err = issue(stateDir, out, func(a *identity.Authority) (identity.Credentials, error) { return a.Issue(guest) }, func(c identity.Credentials) error {
+		r.CertificateSHA256, r.CertificateSerial, r.CertificateExpires = c.Fingerprint, c.Serial, c.Expires
+		return statefile.Write(record.Path(stateDir, guest), r)
+	})
+	if err != nil {
 		return fmt.Errorf("enroll guest %s: %w", guest, err)
+	}
+	return nil
+}
+
+// issue writes credentials that the authority issues to the directory out, and then has the daemon know them by keep: nobody must
+// find a key that it does not know. If that fails, it removes them.
+func issue(stateDir, out string, issued func(*identity.Authority) (identity.Credentials, error), keep func(identity.Credentials) error) error {
+	if err := os.MkdirAll(stateDir, 0o700); err != nil {
+		return err
 	}
 	authority, err := identity.OpenAuthority(stateDir)
 	if err != nil {
 		return err
 	}
-	credentials, err := authority.Issue(guest)
+	c, err := issued(authority)
 	if err != nil {
 		return err
 	}
 	dir, err := openOutput(out)
 	if err != nil {
-		return fmt.Errorf("enroll guest %s: %w", guest, err)
+		return err
 	}
 	defer dir.Close()
-	written, err := writeCredentials(dir, authority, credentials)
-	if err == nil { // the plugin must not find a key that the daemon does not know
-		r.CertificateSHA256, r.CertificateSerial, r.CertificateExpires = credentials.Fingerprint, credentials.Serial, credentials.Expires
-		err = statefile.Write(record.Path(stateDir, guest), r)
+	written, err := writeCredentials(dir, authority, c)
+	if err == nil {
+		err = keep(c)
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("enroll guest %s: %w", guest, err), removeAll(dir, written))
+		return errors.Join(err, removeAll(dir, written))
 	}
 	return nil
 }

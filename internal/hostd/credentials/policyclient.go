@@ -42,30 +42,9 @@ func EnrollPolicy(stateDir string, p quota.Config, tenant, out string) (err erro
 	if _, err := p.Tenant(tenant); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(stateDir, 0o700); err != nil {
-		return err
-	}
-	authority, err := identity.OpenAuthority(stateDir)
-	if err != nil {
-		return err
-	}
-	c, err := authority.IssuePolicy(tenant)
-	if err != nil {
-		return err
-	}
-	dir, err := openOutput(out)
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	written, err := writeCredentials(dir, authority, c)
-	if err == nil { // the client must not find a key that the daemon does not know
-		err = statefile.Write(policyClientPath(stateDir, tenant), policyClient{c.Fingerprint, c.Expires})
-	}
-	if err != nil {
-		return errors.Join(err, removeAll(dir, written))
-	}
-	return nil
+	return issue(stateDir, out, func(a *identity.Authority) (identity.Credentials, error) { return a.IssuePolicy(tenant) }, func(c identity.Credentials) error {
+		return statefile.Write(policyClientPath(stateDir, tenant), policyClient{c.Fingerprint, c.Expires})
+	})
 }
 
 // RevokePolicy ends the rights of the policy client of a tenant. A daemon that runs ends its
