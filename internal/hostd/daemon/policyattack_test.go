@@ -29,7 +29,7 @@ func manyExcepts(t *testing.T, policies int) []networkpolicy.Rule {
 			Spec:       networkingv1.NetworkPolicySpec{Ingress: []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{IPBlock: b}}}}},
 		})
 	}
-	translated := networkpolicy.Translate(c)
+	translated := new(networkpolicy.Translator).Translate(c)
 	for _, r := range translated.Rules {
 		return r.Ingress.Allow
 	}

@@ -39,7 +39,7 @@ func TestAttackPodStatusAddress(t *testing.T) {
 		c.Pods[i].Labels["allowed"] = "yes"
 	}
 	c.Policies = []*networkingv1.NetworkPolicy{ingress(labelled("pod", "a"), in{From: peers{from(labelled("allowed", "yes"), &metav1.LabelSelector{})}})}
-	rules := Translate(c).Rules
+	rules := new(Translator).Translate(c).Rules
 	for address, want := range map[string]bool{
 		"10.1.0.9": false, "203.0.113.1": false, "203.0.113.2": false, "203.0.113.3": false, "fd00::3": false, "203.0.113.4": false,
 		"fd00::1": false, "10.9.0.5": true, "10.1.7.7": true, "10.1.7.8": true, "203.0.113.5": false, "fd00::2": false,
@@ -49,7 +49,7 @@ func TestAttackPodStatusAddress(t *testing.T) {
 		}
 	}
 	c.Addresses.Nodes = []netip.Prefix{netip.MustParsePrefix("203.0.113.1/32")}
-	rules = Translate(c).Rules
+	rules = new(Translator).Translate(c).Rules
 	for address, want := range map[string]bool{"203.0.113.1": true, "203.0.113.2": false} {
 		if got := translated(rules, connection{target, true, netip.MustParseAddr(address), Service{tcp, 80, 80}}); got != want {
 			t.Errorf("from node %s: allowed %t, want %t", address, got, want)
@@ -67,7 +67,7 @@ func TestAttackPodOfAnotherNode(t *testing.T) {
 	c.Policies = []*networkingv1.NetworkPolicy{ingress(labelled("pod", "a"), in{From: peers{from(labelled("pod", "b"), &metav1.LabelSelector{})}})}
 	for node, want := range map[string]string{"node1": "10.1.9.2", "node2": "10.9.0.9", "": "10.9.0.9"} {
 		c.Addresses.Attached = map[types.UID]Attached{"uid-b": {node, []netip.Addr{netip.MustParseAddr("10.9.0.9")}}}
-		rules := Translate(c).Rules
+		rules := new(Translator).Translate(c).Rules
 		for _, address := range []string{"10.1.9.2", "10.9.0.9"} {
 			if got := translated(rules, connection{target, true, netip.MustParseAddr(address), Service{tcp, 80, 80}}); got != (address == want) {
 				t.Errorf("the NIC is of node %q: from %s allowed %t", node, address, got)

@@ -36,7 +36,7 @@ func TestAttackQuadraticPolicy(t *testing.T) {
 		t.Fatalf("%d bytes, error %v", len(text), err)
 	}
 	c.Policies = []*networkingv1.NetworkPolicy{policy}
-	result := Translate(c)
+	result := new(Translator).Translate(c)
 	rules := result.Rules
 	if err := result.Invalid; err != nil {
 		t.Fatal(err)

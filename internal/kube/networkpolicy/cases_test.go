@@ -204,7 +204,7 @@ func TestGrid(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c := grid()
 			c.Policies = tt.policies
-			result := Translate(c)
+			result := new(Translator).Translate(c)
 			rules, err := result.Rules, result.Invalid
 			if err != nil {
 				t.Fatal(err)
@@ -231,7 +231,7 @@ func TestPeersWithoutAddress(t *testing.T) {
 	c.Pods[2].Status.Phase = corev1.PodFailed
 	c.Pods[3].Spec.HostNetwork = true
 	c.Policies = []*networkingv1.NetworkPolicy{ingress(labelled("pod", "a"), in{From: peers{from(nil, &metav1.LabelSelector{})}})}
-	result := Translate(c)
+	result := new(Translator).Translate(c)
 	rules := result.Rules
 	if err := result.Invalid; err != nil {
 		t.Fatal(err)
@@ -258,7 +258,7 @@ func TestInvalid(t *testing.T) {
 	c.Policies = []*networkingv1.NetworkPolicy{ingress(labelled("pod", "a"),
 		in{From: peers{block("10.1.0.0/99")}}, in{From: peers{block("10.1.0.0/16", "x")}},
 		in{From: peers{from(expression("pod", "Near", "b"), nil)}}, in{From: peers{from(labelled("pod", "c"), nil)}})}
-	result := Translate(c)
+	result := new(Translator).Translate(c)
 	rules, err := result.Rules, result.Invalid
 	if err == nil || strings.Count(err.Error(), "policy x/in: ") != 3 {
 		t.Errorf("got error %v, want three of policy x/in", err)

@@ -301,7 +301,7 @@ func drawCluster(t *rapid.T) (c Cluster) {
 func TestTranslateAsSpecified(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cluster := drawCluster(t)
-		result := Translate(cluster)
+		result := new(Translator).Translate(cluster)
 		rules := result.Rules
 		if err := result.Invalid; err != nil {
 			t.Fatal(err)
@@ -339,7 +339,7 @@ func TestTranslatorAsTranslate(t *testing.T) {
 		var translator Translator
 		c := drawCluster(t)
 		for range rapid.IntRange(1, 8).Draw(t, "changes") {
-			if got, want := translator.Translate(c), Translate(c); !reflect.DeepEqual(got, want) {
+			if got, want := translator.Translate(c), new(Translator).Translate(c); !reflect.DeepEqual(got, want) {
 				t.Fatalf("rules are\n%+v\nwant\n%+v", got, want)
 			}
 			next := drawCluster(t)

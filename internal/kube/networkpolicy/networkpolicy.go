@@ -64,9 +64,6 @@ type Translation struct {
 	Invalid error
 }
 
-// Translate translates the policies of one cluster.
-func Translate(c Cluster) Translation { return new(Translator).Translate(c) }
-
 // Translator translates the policies of a cluster that changes. It computes again only what
 // follows from a change. The zero value is ready.
 type Translator struct {
