@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
@@ -62,12 +63,7 @@ func parallelSameAttachment(t *trial) {
 	refusals := check.Run(func() {
 		check.Each(adds, func(i int) { results[i] = check.Get(t.add(t.ctx, attachment(p, eth0))) })
 	})
-	var added []*types100.Result
-	for _, r := range results {
-		if r != nil {
-			added = append(added, r)
-		}
-	}
+	added := slices.DeleteFunc(results[:], func(r *types100.Result) bool { return r == nil })
 	if len(added) != 1 {
 		check.Must(errors.Join(fmt.Errorf("%d of %d concurrent ADDs of the same container and interface succeeded, want 1", len(added), adds), refusals))
 	}

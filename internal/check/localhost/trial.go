@@ -218,12 +218,7 @@ func (t *trial) allEnd(f *fraction, what string, attempts agent.Attempts, code s
 	if len(attempts) == 0 {
 		check.Failf("%s: %s: no attempt was made", f, what)
 	}
-	var wrong agent.Attempts
-	for _, a := range attempts {
-		if a.Code != code {
-			wrong = append(wrong, a)
-		}
-	}
+	wrong := slices.DeleteFunc(slices.Clone(attempts), func(a agent.Attempt) bool { return a.Code == code })
 	if len(wrong) > 0 {
 		check.Failf("%s: %s: %d of %d attempts ended with %s, the first after %v; want %s",
 			f, what, len(wrong), len(attempts), word(wrong[0].Code), wrong[0].Took.Round(time.Microsecond), word(code))

@@ -181,12 +181,7 @@ func readHeader(reader *csv.Reader) (at map[string]int, width int, err error) {
 		}
 		at[name] = i
 	}
-	var missing []string
-	for _, name := range columns {
-		if _, has := at[name]; !has {
-			missing = append(missing, name)
-		}
-	}
+	missing := slices.DeleteFunc(slices.Clone(columns), func(name string) bool { _, has := at[name]; return has })
 	if len(missing) > 0 {
 		return nil, 0, fmt.Errorf("line %d: the header lacks %s: %s", line, strings.Join(missing, ", "), begin)
 	}

@@ -75,11 +75,7 @@ func expect(r *types100.Result, args *skel.CmdArgs) (e expected, err error) {
 		return e, fmt.Errorf("read prevResult: %w", err)
 	}
 	e.mtu, e.result = r.Interfaces[i].Mtu, r
-	for _, ip := range r.IPs {
-		if ip.Interface != nil && *ip.Interface == i {
-			e.ips = append(e.ips, ip)
-		}
-	}
+	e.ips = slices.DeleteFunc(slices.Clone(r.IPs), func(ip *types100.IPConfig) bool { return ip.Interface == nil || *ip.Interface != i })
 	return e, nil
 }
 

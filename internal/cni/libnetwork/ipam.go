@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"unnest.io/unnest/internal/cni/hostclient"
@@ -20,11 +21,7 @@ const anyPool = "0.0.0.0/0"
 func (d *driver) subnets(ctx context.Context) (all []*hostdpb.Subnet, err error) {
 	err = d.withDaemon(func(c hostclient.Client) error {
 		s, err := c.Status(ctx, &hostdpb.StatusRequest{})
-		for _, w := range s.GetSubnets() {
-			if !strings.Contains(w.GetPrefix(), ":") {
-				all = append(all, w)
-			}
-		}
+		all = slices.DeleteFunc(s.GetSubnets(), func(w *hostdpb.Subnet) bool { return strings.Contains(w.GetPrefix(), ":") })
 		return err
 	})
 	if err == nil && len(all) == 0 {

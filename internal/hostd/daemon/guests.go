@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -66,14 +67,10 @@ func (d *daemon) known(name string) *guestrun.Guest {
 }
 
 // all lists the guests that the daemon has connected to, by name.
-func (d *daemon) all() (guests []*guestrun.Guest) {
+func (d *daemon) all() []*guestrun.Guest {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, g := range d.guests {
-		guests = append(guests, g)
-	}
-	slices.SortFunc(guests, func(a, b *guestrun.Guest) int { return strings.Compare(a.Record.Name, b.Record.Name) })
-	return guests
+	return slices.SortedFunc(maps.Values(d.guests), func(a, b *guestrun.Guest) int { return strings.Compare(a.Record.Name, b.Record.Name) })
 }
 
 // guestAddresses returns the addresses of a tenant's guests.

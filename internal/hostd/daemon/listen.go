@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"unnest.io/unnest/internal/hostd/quota"
 )
 
 // listenTCP listens on an address of the configuration. Serve calls it before it changes
@@ -27,12 +29,9 @@ func (d *daemon) listenTCP(ctx context.Context, address netip.AddrPort) (net.Lis
 }
 
 func (d *daemon) isGateway(a netip.Addr) bool {
-	for _, t := range d.config.Quotas.Tenants {
-		if slices.ContainsFunc(t.Gateways, func(g netip.Prefix) bool { return g.Addr() == a }) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(d.config.Quotas.Tenants, func(t quota.Tenant) bool {
+		return slices.ContainsFunc(t.Gateways, func(g netip.Prefix) bool { return g.Addr() == a })
+	})
 }
 
 // freeBind lets a socket listen on an address that no interface has yet.

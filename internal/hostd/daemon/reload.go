@@ -3,6 +3,8 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -89,13 +91,10 @@ func (d *daemon) tenant(name string) *tenant.Tenant {
 	return d.tenants[name]
 }
 
-func (d *daemon) allTenants() (all []*tenant.Tenant) {
+func (d *daemon) allTenants() []*tenant.Tenant {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, t := range d.tenants {
-		all = append(all, t)
-	}
-	return all
+	return slices.Collect(maps.Values(d.tenants))
 }
 
 func (d *daemon) setTenants(all map[string]*tenant.Tenant) {

@@ -83,12 +83,7 @@ func (p Process) Wait() error { return p() }
 
 // ContainsAll reports whether text has all words.
 func ContainsAll(text string, words ...string) bool {
-	for _, w := range words {
-		if !strings.Contains(text, w) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(text, w) })
 }
 
 // Write writes a file, in a directory that it makes.

@@ -3,6 +3,7 @@ package stats
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // MinRuns is the least number of runs that are combined.
@@ -22,12 +23,7 @@ type Combined struct {
 // Combine returns the effect over the runs of effects. It needs two that are testable. The interval and the test
 // are those of Hartung and Knapp (2001), at least as wide as without their factor.
 func Combine(effects []Effect) (Combined, error) {
-	var tested []Effect
-	for _, e := range effects {
-		if e.Testable() {
-			tested = append(tested, e)
-		}
-	}
+	tested := slices.DeleteFunc(slices.Clone(effects), func(e Effect) bool { return !e.Testable() })
 	if len(tested) < MinRuns {
 		return Combined{}, fmt.Errorf("%w: %d of %d runs have an interval, at least %d needed", ErrTooFew, len(tested), len(effects), MinRuns)
 	}

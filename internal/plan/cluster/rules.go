@@ -120,12 +120,7 @@ func (g *Guests) Holds(pod int32, r *Rules, limits []Limit) bool {
 			return false
 		}
 	}
-	for _, t := range r.Takes {
-		if g.taken[t.Limit]+t.Amount > limits[t.Limit].Most {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(r.Takes, func(t Take) bool { return g.taken[t.Limit]+t.Amount > limits[t.Limit].Most })
 }
 
 // Add adds a part of a pod.

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	helpers "k8s.io/component-helpers/resource"
 	"sigs.k8s.io/json"
 
@@ -126,15 +127,7 @@ func (p *Pod) OwnerUID(kind string) string {
 
 // static reports whether a kubelet runs the pod from a file of its node.
 func static(p *corev1.Pod) bool {
-	if p.Annotations[corev1.MirrorPodAnnotationKey] != "" {
-		return true
-	}
-	for _, o := range p.OwnerReferences {
-		if o.Kind == "Node" {
-			return true
-		}
-	}
-	return false
+	return p.Annotations[corev1.MirrorPodAnnotationKey] != "" || slices.ContainsFunc(p.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "Node" })
 }
 
 // whole reports whether the pod must not be split: it uses namespaces or ports of its node, its

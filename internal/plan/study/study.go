@@ -163,12 +163,7 @@ func Sized(sized cluster.User, c cluster.Catalogue, o pack.Options, before pack.
 	if err != nil || len(left)+len(before.Left) > 0 || len(fit.Pods) != len(sized.Pods) || len(before.User.Pods) != len(sized.Pods) {
 		return pack.Comparison{}, 0, false, err
 	}
-	var starts []cluster.Plan
-	for _, plan := range append(now, before.Whole.Plan) {
-		if pack.Holds(sized, c, plan) && sized.Within(plan) {
-			starts = append(starts, plan)
-		}
-	}
+	starts := slices.DeleteFunc(append(slices.Clone(now), before.Whole.Plan), func(plan cluster.Plan) bool { return !pack.Holds(sized, c, plan) || !sized.Within(plan) })
 	s, low, err := Of(sized, c, o, starts...)
 	if err == nil && before.Best.Cost < s.Best.Cost && pack.Holds(sized, c, before.Best.Plan) {
 		s.Best = before.Best

@@ -265,12 +265,7 @@ func binOf(saved, of Dollars) int {
 
 // largest returns the users who save most with hostlo, the largest saving first.
 func largest(users []User) []User {
-	savers := []User{}
-	for _, u := range users {
-		if u.Saved("hostlo") > 0 {
-			savers = append(savers, u)
-		}
-	}
+	savers := slices.DeleteFunc(append([]User{}, users...), func(u User) bool { return u.Saved("hostlo") <= 0 })
 	slices.SortStableFunc(savers, func(a, b User) int { return cmp.Compare(b.Saved("hostlo"), a.Saved("hostlo")) })
 	return savers[:min(len(savers), MostListed)]
 }

@@ -91,13 +91,8 @@ func Formats() []string {
 }
 
 // streams are the formats that can be read from standard input: one table of text.
-func streams() (names []string) {
-	for _, name := range Formats() {
-		if name == kubectlFormat || builtinColumns(name).streams() {
-			names = append(names, name)
-		}
-	}
-	return names
+func streams() []string {
+	return slices.DeleteFunc(Formats(), func(name string) bool { return name != kubectlFormat && !builtinColumns(name).streams() })
 }
 
 // Read reads files of a format, which is one of Formats or the name of Options.Columns. Paths are

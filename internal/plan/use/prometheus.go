@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -61,12 +62,7 @@ func readPrometheus(r io.Reader, unit, most int64, add func(pod Workload, contai
 // hasContainer reports whether some series is of a container. cAdvisor has series of whole pods
 // next to them.
 func hasContainer(all []prometheusSeries) bool {
-	for _, s := range all {
-		if s.Metric["container"] != "" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(all, func(s prometheusSeries) bool { return s.Metric["container"] != "" })
 }
 
 // series returns the series of an answer, or of the bare list that promtool prints.

@@ -48,12 +48,10 @@ func newTable(input provenance.Source) *table {
 
 // measure returns what the run has on c.
 func (t *table) measure(c Claim) ours {
-	var cases []result.Case
-	for _, one := range t.input.Run.Cases {
-		if prefix, many := strings.CutSuffix(c.Case, "*"); one.Name == c.Case || many && strings.HasPrefix(one.Name, prefix) {
-			cases = append(cases, one)
-		}
-	}
+	prefix, many := strings.CutSuffix(c.Case, "*")
+	cases := slices.DeleteFunc(slices.Clone(t.input.Run.Cases), func(one result.Case) bool {
+		return one.Name != c.Case && !(many && strings.HasPrefix(one.Name, prefix))
+	})
 	if c.Extent == "" {
 		return t.over(c, cases)
 	}

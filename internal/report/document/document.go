@@ -123,11 +123,7 @@ type Group struct {
 
 // Add appends the tables that have rows.
 func (g *Group) Add(tables ...Table) {
-	for _, t := range tables {
-		if len(t.Rows) > 0 {
-			g.Tables = append(g.Tables, t)
-		}
-	}
+	g.Tables = append(g.Tables, slices.DeleteFunc(slices.Clone(tables), func(t Table) bool { return len(t.Rows) == 0 })...)
 }
 
 // Fact is a name with a value.

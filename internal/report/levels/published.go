@@ -21,12 +21,8 @@ const publishedTool = "sysbench"
 // Cases of other tools with the same name do not match.
 func testMatches(test string, c result.Case) bool {
 	test = document.Anchor(test)
-	for _, name := range []string{document.Anchor(c.Name), document.Anchor(naming.GroupKey(c))} {
-		if name == publishedTool+"-"+test || c.Tool == publishedTool && name == test {
-			return true
-		}
-	}
-	return false
+	names := []string{document.Anchor(c.Name), document.Anchor(naming.GroupKey(c))}
+	return slices.Contains(names, publishedTool+"-"+test) || c.Tool == publishedTool && slices.Contains(names, test)
 }
 
 // addPublished gives the estimates of l the published means that match: the same test,

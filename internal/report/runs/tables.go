@@ -45,12 +45,9 @@ func (b *builder) mainTable(g document.Group, estimates []estimate.Estimate) doc
 // may lack a percentile because they had too few answers, so the others are no fair sample.
 func (b *builder) minorTables(g document.Group, names []string, families map[string][]estimate.Estimate) []document.Table {
 	main := slices.IndexFunc(names, func(name string) bool { return families[name][0].Primary })
-	var others []string
-	for _, name := range names {
-		if !naming.IsCPU(name) && !families[name][0].Primary && estimate.Telling(families[name]) {
-			others = append(others, name)
-		}
-	}
+	others := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		return naming.IsCPU(name) || families[name][0].Primary || !estimate.Telling(families[name])
+	})
 	var tables []document.Table
 	for chunk := range slices.Chunk(others, minorColumns) {
 		t := document.Table{ID: fmt.Sprintf("%s-minor-%d", g.ID, len(tables)+1), Minor: true,

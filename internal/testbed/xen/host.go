@@ -17,6 +17,7 @@ import (
 	"net/netip"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -104,18 +105,13 @@ func (h *Host) Remove(ctx context.Context) error {
 func (h *Host) name(domain string) string { return path.Base(h.Dir) + "-" + domain }
 
 // List returns the domains of the run.
-func (h *Host) List(ctx context.Context) (own []Entry, err error) {
+func (h *Host) List(ctx context.Context) ([]Entry, error) {
 	out, err := place.Output(ctx, h.Dom0, "xl", "list")
 	if err != nil {
 		return nil, fmt.Errorf("list domains: %w", err)
 	}
 	all, err := ParseList(string(out))
-	for _, e := range all {
-		if strings.HasPrefix(e.Name, h.name("")) {
-			own = append(own, e)
-		}
-	}
-	return own, err
+	return slices.DeleteFunc(all, func(e Entry) bool { return !strings.HasPrefix(e.Name, h.name("")) }), err
 }
 
 // Own returns the name of a domain of the run by its name in Xen; ok is false for other domains.

@@ -14,6 +14,7 @@ import (
 	"net"
 	"os"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -246,10 +247,5 @@ func (c *Conn[R]) fail(cause error) {
 // peerGone reports whether an error means that the other side has closed the
 // connection. The error depends on who notices first, the reader or a writer.
 func peerGone(err error) bool {
-	for _, gone := range []error{io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, syscall.EPIPE, syscall.ECONNRESET} {
-		if errors.Is(err, gone) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]error{io.EOF, io.ErrUnexpectedEOF, io.ErrClosedPipe, syscall.EPIPE, syscall.ECONNRESET}, func(gone error) bool { return errors.Is(err, gone) })
 }

@@ -172,11 +172,9 @@ func (v *VMM) OrphanedBackends(ctx context.Context) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, id := range ids {
-			if !slices.ContainsFunc(devices, func(d qmp.Peripheral) bool { return d.ID == id }) {
-				left = append(left, id)
-			}
-		}
+		left = append(left, slices.DeleteFunc(ids, func(id string) bool {
+			return slices.ContainsFunc(devices, func(d qmp.Peripheral) bool { return d.ID == id })
+		})...)
 	}
 	return left, nil
 }

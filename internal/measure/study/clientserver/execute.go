@@ -3,6 +3,7 @@ package clientserver
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"unnest.io/unnest/internal/measure/cputime"
@@ -95,12 +96,7 @@ func perOperation(before, after cpuTimes, operations float64) ([]workload.Value,
 	if err != nil {
 		return nil, err
 	}
-	var values []workload.Value
-	for _, v := range spent {
-		if len(after.guests) > 0 || !strings.HasPrefix(v.Metric, "guest_") {
-			values = append(values, v)
-		}
-	}
+	values := slices.DeleteFunc(spent, func(v workload.Value) bool { return len(after.guests) == 0 && strings.HasPrefix(v.Metric, "guest_") })
 	if before.processes == nil || after.processes == nil {
 		return values, nil
 	}

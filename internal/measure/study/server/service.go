@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -172,11 +173,5 @@ func (t ProcessTimes) PerOperation(before ProcessTimes, operations float64) ([]w
 		}
 	}
 	spent, err := cputime.ProcessValues(vms.Breakdown(), server.Breakdown(), operations)
-	var values []workload.Value
-	for _, v := range spent {
-		if t.vms != nil || !strings.HasPrefix(v.Metric, "vm_") {
-			values = append(values, v)
-		}
-	}
-	return values, err
+	return slices.DeleteFunc(spent, func(v workload.Value) bool { return t.vms == nil && strings.HasPrefix(v.Metric, "vm_") }), err
 }

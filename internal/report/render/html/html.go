@@ -136,13 +136,7 @@ func upright(c document.Chart) string {
 // the lead chart.
 func chartsOf(d document.Document, g document.Group, stacked bool) []document.Chart {
 	lead, _ := d.Lead()
-	var charts []document.Chart
-	for _, c := range g.Charts {
-		if (c.Kind == document.Stack) == stacked && c.ID != lead.ID {
-			charts = append(charts, c)
-		}
-	}
-	return charts
+	return slices.DeleteFunc(slices.Clone(g.Charts), func(c document.Chart) bool { return (c.Kind == document.Stack) != stacked || c.ID == lead.ID })
 }
 
 // leadChart returns the chart at the top of the page, if there is one.
