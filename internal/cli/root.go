@@ -48,12 +48,12 @@ func newRootCmd(streams terminal.Streams) *cobra.Command {
 		commands []*cobra.Command
 	}{
 		{"Measure:", []*cobra.Command{
-			bench.NewCmd(streams, nil), report.NewCmd(streams, nil), report.NewRunsCmd(streams), advise.NewCmd(streams, nil), compare.NewCmd(streams, nil), score.NewCmd(streams, nil), papers.NewCmd(streams, nil),
+			bench.NewCmd(streams, bench.Run), report.NewCmd(streams, report.Run), report.NewRunsCmd(streams), advise.NewCmd(streams, advise.Run), compare.NewCmd(streams, compare.Run), score.NewCmd(streams, score.Run), papers.NewCmd(streams, papers.Run),
 		}},
-		{"Connect:", []*cobra.Command{hostd.NewCmd(streams, nil)}},
-		{"Plan:", []*cobra.Command{plan.NewCmd(streams, nil)}},
+		{"Connect:", []*cobra.Command{hostd.NewCmd(streams, hostd.Run)}},
+		{"Plan:", []*cobra.Command{plan.NewCmd(streams, plan.Run)}},
 		{"Set up:", []*cobra.Command{
-			doctor.NewCmd(streams, nil), vm.NewCmd(streams), cluster.NewCmd(streams), clean.NewCmd(streams, nil),
+			doctor.NewCmd(streams, doctor.Run), vm.NewCmd(streams), cluster.NewCmd(streams), clean.NewCmd(streams, clean.Run),
 		}},
 	} {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})

@@ -19,11 +19,8 @@ type Options struct {
 	Output  document.Output
 }
 
-// NewCmd returns the command. Tests pass a runF that receives the options.
-func NewCmd(streams terminal.Streams, runF func(context.Context, Options) error) *cobra.Command {
-	if runF == nil {
-		runF = run
-	}
+// NewCmd returns the command, which calls run.
+func NewCmd(streams terminal.Streams, run func(context.Context, Options) error) *cobra.Command {
 	opts := Options{Streams: streams}
 	cmd := &cobra.Command{
 		Use:   "advise RUN",
@@ -43,7 +40,7 @@ measure.`,
 		Args: usage.Args("RUN"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			opts.Dir = args[0]
-			return runF(cmd.Context(), opts)
+			return run(cmd.Context(), opts)
 		},
 	}
 	opts.Output.AddFlags(cmd)
@@ -52,7 +49,8 @@ measure.`,
 	return cmd
 }
 
-func run(_ context.Context, opts Options) error {
+// Run prints the advice on a run.
+func Run(_ context.Context, opts Options) error {
 	if err := opts.Output.Check(); err != nil {
 		return err
 	}

@@ -37,12 +37,8 @@ type Options struct {
 	List        bool
 }
 
-// NewCmd returns the command. If runF is not nil, it runs instead of the command with
-// the same options.
-func NewCmd(streams terminal.Streams, runF func(context.Context, Options) error) *cobra.Command {
-	if runF == nil {
-		runF = run
-	}
+// NewCmd returns the command, which calls run.
+func NewCmd(streams terminal.Streams, run func(context.Context, Options) error) *cobra.Command {
 	o, cold := Options{Streams: streams}, true
 	cmd := &cobra.Command{
 		Use:   "bench FILE|STUDY",
@@ -85,7 +81,7 @@ Ctrl-C stops and removes everything that was started. To continue, use --resume.
 			if cmd.Flags().Changed("cold") {
 				o.Start = map[bool]stack.Start{true: stack.Booted, false: stack.Restored}[cold]
 			}
-			return runF(cmd.Context(), o)
+			return run(cmd.Context(), o)
 		},
 	}
 	flags := cmd.Flags()
@@ -100,7 +96,7 @@ Ctrl-C stops and removes everything that was started. To continue, use --resume.
 	flags.BoolVar(&o.DryRun, "dry-run", false, "print the executions and their expected duration, and run nothing")
 	flags.BoolVar(&cold, "cold", true, "boot the guests; --cold=false restores them from a snapshot, which is faster, and the default of experiments with fresh: true")
 	flags.Var(usage.Choice(&o.Accel, "auto", "kvm", "tcg"), "accel", "accelerator of the guests (default auto: kvm where it works)")
-	cmd.AddCommand(newClusterCmd(streams, nil))
+	cmd.AddCommand(newClusterCmd(streams, runCluster))
 	cmd.ValidArgsFunction = completeExperiment
 	usage.Complete(cmd, "resume", document.CompleteRuns)
 	usage.Complete(cmd, "suite", completeSuite)
@@ -128,7 +124,8 @@ func (o *Options) take(args []string) error {
 	return nil
 }
 
-func run(ctx context.Context, o Options) error {
+// Run runs the experiment and reports on it.
+func Run(ctx context.Context, o Options) error {
 	switch {
 	case o.List && o.Experiment != "":
 		return listStudy(o.Streams.Out, o.Experiment)

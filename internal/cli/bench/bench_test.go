@@ -19,10 +19,10 @@ import (
 )
 
 // execute runs the command with args and returns its output.
-func execute(t *testing.T, runF func(context.Context, Options) error, args ...string) (stdout, stderr string, err error) {
+func execute(t *testing.T, run func(context.Context, Options) error, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	var out, errOut bytes.Buffer
-	cmd := NewCmd(terminal.Streams{In: strings.NewReader(""), Out: &out, Err: &errOut}, runF)
+	cmd := NewCmd(terminal.Streams{In: strings.NewReader(""), Out: &out, Err: &errOut}, run)
 	cmd.SetArgs(args)
 	cmd.SetOut(io.Discard)
 	cmd.SetErr(io.Discard)
@@ -118,7 +118,7 @@ func TestFlagErrors(t *testing.T) {
 
 // The limit of repetitions is that of an experiment file.
 func TestTooManyRepetitions(t *testing.T) {
-	_, _, err := execute(t, nil, "quickstart", "--dry-run", "--repetitions", "10001")
+	_, _, err := execute(t, Run, "quickstart", "--dry-run", "--repetitions", "10001")
 	if err == nil || !strings.Contains(err.Error(), "10001 repetitions: want 1 to 10000") {
 		t.Errorf("got %v", err)
 	}
@@ -131,7 +131,7 @@ func TestMisspeltExperiment(t *testing.T) {
 		"bot":        `no study "bot": did you mean boot? there are `,
 		"xyzzy":      `no study "xyzzy": there are `,
 	} {
-		_, _, err := execute(t, nil, name)
+		_, _, err := execute(t, Run, name)
 		var wrong *usage.Error
 		if !errors.As(err, &wrong) || !strings.HasPrefix(err.Error(), want) || !strings.Contains(err.Error(), strings.Join(experiments.Studies(), ", ")) {
 			t.Errorf("%s: got %v, want %s…", name, err, want)
@@ -146,7 +146,7 @@ func TestReplacedNames(t *testing.T) {
 		"hostlo-quick":    "no study \"hostlo-quick\" any more: run unnest bench hostlo --suite quick",
 		"latency":         "no study \"latency\" any more: run unnest bench brfusion --suite latency",
 	} {
-		_, _, err := execute(t, nil, name, "--dry-run")
+		_, _, err := execute(t, Run, name, "--dry-run")
 		var wrong *usage.Error
 		if !errors.As(err, &wrong) || err.Error() != want {
 			t.Errorf("%s: got %v, want %s", name, err, want)
@@ -163,7 +163,7 @@ func TestSuitesAndCasesAreChecked(t *testing.T) {
 		{"quickstart --case udp", "no case \"udp\": there are udp_rr/64, "},
 		{mine + " --suite quick", "only studies of unnest have suites"},
 	} {
-		_, _, err := execute(t, nil, append(strings.Fields(tt.arguments), "--dry-run")...)
+		_, _, err := execute(t, Run, append(strings.Fields(tt.arguments), "--dry-run")...)
 		var wrong *usage.Error
 		if !errors.As(err, &wrong) || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: got %v, want %s", tt.arguments, err, tt.want)
@@ -173,7 +173,7 @@ func TestSuitesAndCasesAreChecked(t *testing.T) {
 
 // All studies are listed with their suites.
 func TestList(t *testing.T) {
-	stdout, stderr, err := execute(t, nil, "--list")
+	stdout, stderr, err := execute(t, Run, "--list")
 	if err != nil || stderr != "" {
 		t.Fatalf("got %v, stderr %q", err, stderr)
 	}
@@ -191,16 +191,16 @@ func TestList(t *testing.T) {
 }
 
 func TestListStudy(t *testing.T) {
-	stdout, _, err := execute(t, nil, "--list", "hostlo")
+	stdout, _, err := execute(t, Run, "--list", "hostlo")
 	for _, want := range []string{"hostlo: The containers", "hostlo --suite quick: The containers", "hostlo --suite connections: Short", "\n  --case udp_rr, tcp_stream\n", "\n  --case one, eight\n"} {
 		if err != nil || !strings.Contains(stdout, want) {
 			t.Errorf("%v, no %q in:\n%s", err, want, stdout)
 		}
 	}
-	if _, _, err := execute(t, nil, "--list", "hostlo-quick"); err == nil || !strings.Contains(err.Error(), "hostlo --suite quick") {
+	if _, _, err := execute(t, Run, "--list", "hostlo-quick"); err == nil || !strings.Contains(err.Error(), "hostlo --suite quick") {
 		t.Errorf("a replaced name: %v", err)
 	}
-	if stdout, _, err := execute(t, nil, "--list", write(t, "mine.yaml", small)); err != nil || !strings.Contains(stdout, "--case udp_rr\n") {
+	if stdout, _, err := execute(t, Run, "--list", write(t, "mine.yaml", small)); err != nil || !strings.Contains(stdout, "--case udp_rr\n") {
 		t.Errorf("a file: %v, %q", err, stdout)
 	}
 }

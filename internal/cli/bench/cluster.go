@@ -39,11 +39,8 @@ type clusterOptions struct {
 	Wait        time.Duration
 }
 
-// newClusterCmd returns the command. If runF is not nil, it runs instead of the command.
-func newClusterCmd(streams terminal.Streams, runF func(context.Context, clusterOptions) error) *cobra.Command {
-	if runF == nil {
-		runF = runCluster
-	}
+// newClusterCmd returns the command, which calls run.
+func newClusterCmd(streams terminal.Streams, run func(context.Context, clusterOptions) error) *cobra.Command {
 	o := clusterOptions{Streams: streams}
 	cmd := &cobra.Command{
 		Use:   "cluster [FILE]",
@@ -73,7 +70,7 @@ the cluster removes it within five minutes. To continue, use --resume.`,
 			if err := o.take(args); err != nil {
 				return err
 			}
-			return runF(cmd.Context(), o)
+			return run(cmd.Context(), o)
 		},
 	}
 	flags := cmd.Flags()

@@ -24,7 +24,7 @@ func dry(t *testing.T, text string, prepare func(), args ...string) string {
 		prepare()
 	}
 	before := content(t, ".")
-	stdout, stderr, err := execute(t, nil, append([]string{"x.yaml", "--dry-run", "--accel", "tcg"}, args...)...)
+	stdout, stderr, err := execute(t, Run, append([]string{"x.yaml", "--dry-run", "--accel", "tcg"}, args...)...)
 	if err != nil || stderr != "" {
 		t.Fatalf("got %v, stderr %q", err, stderr)
 	}
@@ -128,7 +128,7 @@ func TestDryRunProfile(t *testing.T) {
 	t.Chdir(t.TempDir())
 	total := map[string]time.Duration{}
 	for _, profile := range []string{"quick", "paper"} {
-		stdout, _, err := execute(t, nil, "levels", "--dry-run", "--profile", profile)
+		stdout, _, err := execute(t, Run, "levels", "--dry-run", "--profile", profile)
 		if err != nil || !strings.Contains(stdout, "6 blocks × 5 cases × 3 configurations = 90 executions\n") {
 			t.Fatalf("%v:\n%s", err, stdout)
 		}
@@ -155,7 +155,7 @@ func TestDryRunRefuses(t *testing.T) {
 		{[]string{"selftest", "--dry-run", "--profile", "paper"}, `no profile "paper" can be chosen`},
 		{[]string{"selftest", "--dry-run", "--profile", "slow"}, "want one of quick, paper"},
 	} {
-		stdout, _, err := execute(t, nil, tt.args...)
+		stdout, _, err := execute(t, Run, tt.args...)
 		if err == nil || !strings.Contains(err.Error(), tt.want) || stdout != "" {
 			t.Errorf("%v: got %v, stdout %q; want %q", tt.args, err, stdout, tt.want)
 		}

@@ -26,12 +26,8 @@ type Options struct {
 	Cache   bool // remove everything from the cache that is not in use
 }
 
-// NewCmd returns the command. A runF that is not nil runs in place of the command,
-// with the options that it would have had.
-func NewCmd(streams terminal.Streams, runF func(context.Context, Options) error) *cobra.Command {
-	if runF == nil {
-		runF = run
-	}
+// NewCmd returns the command, which calls run.
+func NewCmd(streams terminal.Streams, run func(context.Context, Options) error) *cobra.Command {
 	o := Options{Streams: streams}
 	cmd := &cobra.Command{
 		Use:   "clean",
@@ -52,14 +48,15 @@ within the last hour, stays.`,
   unnest clean
   unnest clean --cache`,
 		Args: usage.Args(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return runF(cmd.Context(), o) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), o) },
 	}
 	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "list what would be removed, and remove nothing")
 	cmd.Flags().BoolVar(&o.Cache, "cache", false, "also empty the cache, except for what is in use or was used within the last hour")
 	return cmd
 }
 
-func run(ctx context.Context, o Options) error {
+// Run removes what is left.
+func Run(ctx context.Context, o Options) error {
 	labs, err := lab.Clean(ctx, o.DryRun)
 	work, workErr := thishost.CleanWork(image.CacheDir(), o.DryRun)
 	pruned, pruneErr := prune(ctx, o)

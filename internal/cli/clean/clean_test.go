@@ -17,10 +17,10 @@ import (
 )
 
 // execute runs "unnest clean" with args and returns what it prints.
-func execute(t *testing.T, runF func(context.Context, Options) error, args ...string) (string, error) {
+func execute(t *testing.T, run func(context.Context, Options) error, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	cmd := NewCmd(terminal.Streams{Out: &out}, runF)
+	cmd := NewCmd(terminal.Streams{Out: &out}, run)
 	cmd.SetArgs(args)
 	cmd.SetOut(io.Discard)
 	cmd.SetErr(io.Discard)
@@ -79,7 +79,7 @@ func TestDryRun(t *testing.T) {
 	if err := errors.Join(os.Mkdir(lab, 0o700), os.Mkdir(work, 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	out, err := execute(t, nil, "--dry-run")
+	out, err := execute(t, Run, "--dry-run")
 	if err != nil || !strings.Contains(out, "would remove lab "+lab+" ") || !strings.Contains(out, "would remove work directory "+work+" ") {
 		t.Errorf("%v, output:\n%s", err, out)
 	}

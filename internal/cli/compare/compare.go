@@ -31,11 +31,8 @@ type Options struct {
 	Output   document.Output
 }
 
-// NewCmd returns the command. Tests pass a runF that receives the options.
-func NewCmd(streams terminal.Streams, runF func(context.Context, Options) error) *cobra.Command {
-	if runF == nil {
-		runF = run
-	}
+// NewCmd returns the command, which calls run.
+func NewCmd(streams terminal.Streams, run func(context.Context, Options) error) *cobra.Command {
 	opts := Options{Streams: streams}
 	cmd := &cobra.Command{
 		Use:   "compare A B",
@@ -58,7 +55,7 @@ negative mean.`,
 		Args: usage.Args("A", "B"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			opts.A, opts.B = args[0], args[1]
-			return runF(cmd.Context(), opts)
+			return run(cmd.Context(), opts)
 		},
 	}
 	opts.Output.AddFlags(cmd)
@@ -70,7 +67,8 @@ negative mean.`,
 	return cmd
 }
 
-func run(_ context.Context, opts Options) error {
+// Run prints the comparison.
+func Run(_ context.Context, opts Options) error {
 	if err := opts.Output.Check(); err != nil {
 		return err
 	}

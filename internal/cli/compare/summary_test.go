@@ -26,7 +26,7 @@ var (
 func compared(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	cmd := NewCmd(terminal.Streams{Out: &out}, nil)
+	cmd := NewCmd(terminal.Streams{Out: &out}, Run)
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.SetArgs(args)
 	err := cmd.ExecuteContext(t.Context())

@@ -32,12 +32,8 @@ type Options struct {
 	Noise   time.Duration // measure the machine's noise for so long instead; 0: do not
 }
 
-// NewCmd returns the command. A runF that is not nil runs in place of the
-// command, with the options that it would have had.
-func NewCmd(streams terminal.Streams, runF func(context.Context, Options) error) *cobra.Command {
-	if runF == nil {
-		runF = run
-	}
+// NewCmd returns the command, which calls run.
+func NewCmd(streams terminal.Streams, run func(context.Context, Options) error) *cobra.Command {
 	opts := Options{Streams: streams}
 	cmd := &cobra.Command{
 		Use:   "doctor",
@@ -61,7 +57,7 @@ and says what differences an experiment can show on it.`,
 			}
 			opts.Probes = doctor.System(image.CacheDir())
 			opts.Run = func(command []string) error { return install(streams, command) }
-			return runF(cmd.Context(), opts)
+			return run(cmd.Context(), opts)
 		},
 	}
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print an array of {name, state, found, remedy, required}, or with --noise an object")
@@ -73,7 +69,8 @@ and says what differences an experiment can show on it.`,
 	return cmd
 }
 
-func run(ctx context.Context, opts Options) error {
+// Run checks the host and prints the results.
+func Run(ctx context.Context, opts Options) error {
 	if opts.Noise > 0 {
 		return measureNoise(ctx, opts.Streams, opts.Noise, opts.JSON)
 	}

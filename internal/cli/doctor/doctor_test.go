@@ -85,7 +85,7 @@ func TestRun(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var out bytes.Buffer
-			err := run(t.Context(), Options{Streams: terminal.Streams{Out: &out, Colour: tt.colour}, Probes: tt.probes})
+			err := Run(t.Context(), Options{Streams: terminal.Streams{Out: &out, Colour: tt.colour}, Probes: tt.probes})
 			if got := text(err); got != tt.err {
 				t.Errorf("error %q, want %q", got, tt.err)
 			}
@@ -114,7 +114,7 @@ func TestRun(t *testing.T) {
 func TestRunJSON(t *testing.T) {
 	var out bytes.Buffer
 	opts := Options{Streams: terminal.Streams{Out: &out, Colour: true}, Probes: poor(), JSON: true}
-	if err := run(t.Context(), opts); err == nil {
+	if err := Run(t.Context(), opts); err == nil {
 		t.Error("poor machine: got no error")
 	}
 	o := schemas.Output{Name: "doctor", Title: "unnest doctor --json", Value: []doctor.Check{}}
@@ -139,7 +139,7 @@ func TestRunInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var out bytes.Buffer
-	err := run(ctx, Options{Streams: terminal.Streams{Out: &out}, Probes: rich()})
+	err := Run(ctx, Options{Streams: terminal.Streams{Out: &out}, Probes: rich()})
 	if !errors.Is(err, context.Canceled) || out.Len() > 0 {
 		t.Errorf("got %v and\n%s", err, out.String())
 	}

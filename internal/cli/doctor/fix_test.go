@@ -50,7 +50,7 @@ func TestFix(t *testing.T) {
 			}
 			var out, errs bytes.Buffer
 			var runs []string
-			err := run(t.Context(), Options{Streams: terminal.Streams{Out: &out, Err: &errs}, Probes: p, Fix: true, Yes: tt.yes, Run: func(command []string) error {
+			err := Run(t.Context(), Options{Streams: terminal.Streams{Out: &out, Err: &errs}, Probes: p, Fix: true, Yes: tt.yes, Run: func(command []string) error {
 				runs = append(runs, strings.Join(command, " "))
 				if tt.installs {
 					missing = nil

@@ -112,7 +112,7 @@ func TestDetach(t *testing.T) {
 		if c.terminal {
 			streams.ErrWidth = 80
 		}
-		cmd := NewCmd(streams, nil)
+		cmd := NewCmd(streams, Run)
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
 		cmd.SetArgs(append([]string{"detach", "--state", dir}, c.args...))
 		err := cmd.ExecuteContext(t.Context())

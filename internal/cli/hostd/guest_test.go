@@ -56,7 +56,7 @@ func (h *host) read() string {
 // run runs a command and returns its standard output.
 func (h *host) run(args ...string) (string, error) {
 	var out bytes.Buffer
-	cmd := NewCmd(terminal.Streams{Out: &out, Err: &h.stderr}, nil)
+	cmd := NewCmd(terminal.Streams{Out: &out, Err: &h.stderr}, Run)
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.SetArgs(append(args, "--config", h.config, "--state", h.state))
 	err := cmd.ExecuteContext(h.t.Context())
@@ -78,7 +78,7 @@ func (h *host) serve() {
 	ctx, cancel := context.WithCancel(h.t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		cmd := NewCmd(terminal.Streams{Err: &h.stderd}, nil)
+		cmd := NewCmd(terminal.Streams{Err: &h.stderd}, Run)
 		cmd.SetArgs([]string{"--config", h.config, "--state", h.state, "--listen", "127.0.0.1:0"})
 		ended <- cmd.ExecuteContext(ctx)
 	}()

@@ -51,11 +51,8 @@ type Options struct {
 	Mounts  string // file of the mount namespace of the VMMs; empty: this process's
 }
 
-// NewCmd returns the command. If runF is not nil, it runs instead of the daemon.
-func NewCmd(streams terminal.Streams, runF func(context.Context, Options) error) *cobra.Command {
-	if runF == nil {
-		runF = run
-	}
+// NewCmd returns the command, which calls run.
+func NewCmd(streams terminal.Streams, run func(context.Context, Options) error) *cobra.Command {
 	opts := Options{Streams: streams}
 	cmd := &cobra.Command{
 		Use:   "hostd",
@@ -80,7 +77,7 @@ has not started. A guest identifies itself by a certificate, which
   unnest hostd status
   unnest hostd detach node1 6f9d1f/eth0`,
 		Args: usage.Args(),
-		RunE: func(cmd *cobra.Command, _ []string) error { return runF(cmd.Context(), opts) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), opts) },
 	}
 	cmd.PersistentFlags().StringVar(&opts.Config, "config", defaultConfig, "configuration `file`")
 	cmd.PersistentFlags().StringVar(&opts.State, "state", defaultState, "state `directory`")
@@ -105,8 +102,8 @@ func (o Options) load() (quota.Config, error) {
 	return p, nil
 }
 
-// run serves until ctx ends.
-func run(ctx context.Context, opts Options) error {
+// Run serves until ctx ends.
+func Run(ctx context.Context, opts Options) error {
 	opts.Streams = opts.Streams.Unwatched()
 	log, level := opts.logger()
 	ctx, cancel := context.WithCancel(ctx)

@@ -71,7 +71,7 @@ func TestWrongLines(t *testing.T) {
 		{[]string{"revoke", "node2", "--state", dir}, "no such guest: node2"},
 	} {
 		var stderr bytes.Buffer
-		cmd := NewCmd(terminal.Streams{Err: &stderr}, nil)
+		cmd := NewCmd(terminal.Streams{Err: &stderr}, Run)
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
 		cmd.SetArgs(tt.args)
 		err := cmd.ExecuteContext(t.Context())
@@ -85,7 +85,7 @@ func TestServesUntilCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	stderr := &watched{wait: "hostd: serving on 127.0.0.1:", seen: cancel}
-	cmd := NewCmd(terminal.Streams{Err: stderr}, nil)
+	cmd := NewCmd(terminal.Streams{Err: stderr}, Run)
 	cmd.SetArgs([]string{"--config", configFile(t, ""), "--state", t.TempDir(), "--listen", "127.0.0.1:0"})
 	if err := cmd.ExecuteContext(ctx); err != nil {
 		t.Error(err)
@@ -99,11 +99,11 @@ func TestStatusNamesVersion(t *testing.T) {
 	var err error
 	stderr := &watched{wait: "hostd: serving on 127.0.0.1:", seen: func() {
 		defer cancel()
-		ask := NewCmd(terminal.Streams{Out: out}, nil)
+		ask := NewCmd(terminal.Streams{Out: out}, Run)
 		ask.SetArgs([]string{"status", "--state", state})
 		err = ask.ExecuteContext(ctx)
 	}}
-	cmd := NewCmd(terminal.Streams{Err: stderr}, nil)
+	cmd := NewCmd(terminal.Streams{Err: stderr}, Run)
 	cmd.SetArgs([]string{"--config", configFile(t, ""), "--state", state, "--listen", "127.0.0.1:0"})
 	if serveErr := cmd.ExecuteContext(ctx); serveErr != nil || err != nil {
 		t.Fatal(serveErr, err)
@@ -128,7 +128,7 @@ func TestLogJSON(t *testing.T) {
 			cancel()
 		}
 	})
-	cmd := NewCmd(terminal.Streams{Err: stderr}, nil)
+	cmd := NewCmd(terminal.Streams{Err: stderr}, Run)
 	cmd.SetArgs([]string{"--config", configFile(t, ""), "--state", t.TempDir(), "--listen", "127.0.0.1:0", "--log-json"})
 	if err := cmd.ExecuteContext(ctx); err != nil {
 		t.Error(err)
@@ -256,7 +256,7 @@ guests: [{name: node1, tenant: default, qmp: /nowhere/qmp, index: 1}]
 func TestEnroll(t *testing.T) {
 	config, state, out := configFile(t, ""), t.TempDir(), t.TempDir()
 	enroll := func() error {
-		cmd := NewCmd(terminal.Streams{Err: io.Discard}, nil)
+		cmd := NewCmd(terminal.Streams{Err: io.Discard}, Run)
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
 		cmd.SetArgs([]string{"enroll", "node1", "--config", config, "--state", state, "--out", out})
 		return cmd.ExecuteContext(t.Context())
@@ -285,7 +285,7 @@ func TestRevoke(t *testing.T) {
 	config, state := configFile(t, ""), t.TempDir()
 	call := func(args ...string) (string, error) {
 		var out bytes.Buffer
-		cmd := NewCmd(terminal.Streams{Out: &out, Err: &out}, nil)
+		cmd := NewCmd(terminal.Streams{Out: &out, Err: &out}, Run)
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
 		cmd.SetArgs(append(args, "--config", config, "--state", state))
 		err := cmd.ExecuteContext(t.Context())
@@ -351,7 +351,7 @@ func (w *watched) Write(p []byte) (int, error) {
 func TestPolicy(t *testing.T) {
 	config, state, out := configFile(t, ""), t.TempDir(), t.TempDir()
 	call := func(args ...string) error {
-		cmd := NewCmd(terminal.Streams{Out: io.Discard, Err: io.Discard}, nil)
+		cmd := NewCmd(terminal.Streams{Out: io.Discard, Err: io.Discard}, Run)
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
 		cmd.SetArgs(append([]string{"policy"}, append(args, "--config", config, "--state", state)...))
 		return cmd.ExecuteContext(t.Context())

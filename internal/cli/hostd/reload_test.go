@@ -48,7 +48,7 @@ func TestFollowsFile(t *testing.T) {
 	var stderr text
 	ended := make(chan error, 1)
 	go func() {
-		cmd := NewCmd(terminal.Streams{Err: &stderr}, nil)
+		cmd := NewCmd(terminal.Streams{Err: &stderr}, Run)
 		cmd.SetArgs([]string{"--config", config, "--state", state, "--listen", "127.0.0.1:0"})
 		ended <- cmd.ExecuteContext(ctx)
 	}()

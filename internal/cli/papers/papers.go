@@ -36,11 +36,8 @@ type Options struct {
 	Output  document.Output
 }
 
-// NewCmd returns the command. Tests pass a runF that receives the options.
-func NewCmd(streams terminal.Streams, runF func(context.Context, Options) error) *cobra.Command {
-	if runF == nil {
-		runF = run
-	}
+// NewCmd returns the command, which calls run.
+func NewCmd(streams terminal.Streams, run func(context.Context, Options) error) *cobra.Command {
 	opts := Options{Streams: streams}
 	cmd := &cobra.Command{
 		Use:   "papers [DIR]...",
@@ -61,7 +58,7 @@ all. Ctrl-C stops it, and the same command goes on.`,
   unnest papers --run runs/papers`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			opts.Dirs = args
-			return runF(cmd.Context(), opts)
+			return run(cmd.Context(), opts)
 		},
 	}
 	cmd.Flags().StringVar(&opts.Run, "run", "", "measure what has no complete run below `DIR`, and test the claims against the runs there")
@@ -71,7 +68,8 @@ all. Ctrl-C stops it, and the same command goes on.`,
 	return cmd
 }
 
-func run(ctx context.Context, opts Options) error {
+// Run prints the papers' claims with what the runs show.
+func Run(ctx context.Context, opts Options) error {
 	if err := opts.Output.Check(); err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ func TestNewCmd(t *testing.T) {
 func csvOf(t *testing.T, dirs ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	err := run(t.Context(), Options{Streams: terminal.Streams{Out: &out}, Dirs: dirs, Output: document.Output{Format: "csv"}})
+	err := Run(t.Context(), Options{Streams: terminal.Streams{Out: &out}, Dirs: dirs, Output: document.Output{Format: "csv"}})
 	return out.String(), err
 }
 

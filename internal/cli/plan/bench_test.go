@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(programVariable) == "" {
 		os.Exit(m.Run())
 	}
-	cmd := NewCmd(terminal.System(), nil)
+	cmd := NewCmd(terminal.System(), Run)
 	cmd.SetArgs(os.Args[1:])
 	if err := cmd.Execute(); err != nil {
 		os.Exit(1)

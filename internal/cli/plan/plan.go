@@ -58,12 +58,8 @@ const defaultHeadroom = 15
 // defaultMigrations is how many containers may move at an event of --replay.
 const defaultMigrations = "10"
 
-// NewCmd returns the command with its subcommand. If runF is not nil, it runs in place of the
-// command.
-func NewCmd(streams terminal.Streams, runF func(context.Context, Options) error) *cobra.Command {
-	if runF == nil {
-		runF = run
-	}
+// NewCmd returns the command, which calls run, with its subcommand.
+func NewCmd(streams terminal.Streams, run func(context.Context, Options) error) *cobra.Command {
 	opts := Options{Streams: streams}
 	cmd := &cobra.Command{
 		Use:   "plan --trace [FORMAT:]PATH",
@@ -107,7 +103,7 @@ Each user has VMs of their own. The plans are:
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return runF(cmd.Context(), opts) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), opts) },
 	}
 	opts.addFlags(cmd)
 	cmd.SetFlagErrorFunc(flagError)

@@ -47,7 +47,7 @@ func execute(ctx context.Context, t *testing.T, args ...string) (string, error) 
 func executeWith(ctx context.Context, t *testing.T, stdin string, args ...string) (string, error) {
 	t.Helper()
 	var out, stderr bytes.Buffer
-	cmd := NewCmd(terminal.Streams{In: strings.NewReader(stdin), Out: &out, Err: &stderr}, nil)
+	cmd := NewCmd(terminal.Streams{In: strings.NewReader(stdin), Out: &out, Err: &stderr}, Run)
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.SetArgs(args)
 	cmd.SetOut(&out)
@@ -271,7 +271,7 @@ func TestRefuseNamesTheSame(t *testing.T) {
 
 func TestProgress(t *testing.T) {
 	var out, screen bytes.Buffer
-	cmd := NewCmd(terminal.Streams{Out: &out, Err: &screen, ErrWidth: 40}, nil)
+	cmd := NewCmd(terminal.Streams{Out: &out, Err: &screen, ErrWidth: 40}, Run)
 	cmd.SetArgs([]string{"--trace", "csv:" + file(t, "pods.csv", pods)})
 	if err := cmd.ExecuteContext(t.Context()); err != nil {
 		t.Fatal(err)

@@ -21,8 +21,8 @@ import (
 	"unnest.io/unnest/internal/report/plans"
 )
 
-// run reads, plans and prints. It writes nothing before all is planned.
-func run(ctx context.Context, opts Options) error {
+// Run reads, plans and prints. It writes nothing before all is planned.
+func Run(ctx context.Context, opts Options) error {
 	c, err := parse(opts)
 	if err != nil {
 		return err

@@ -28,11 +28,8 @@ type Options struct {
 	Open    bool // show the report in a browser
 }
 
-// NewCmd returns the command. Tests pass a runF that receives the options.
-func NewCmd(streams terminal.Streams, runF func(context.Context, Options) error) *cobra.Command {
-	if runF == nil {
-		runF = run
-	}
+// NewCmd returns the command, which calls run.
+func NewCmd(streams terminal.Streams, run func(context.Context, Options) error) *cobra.Command {
 	opts := Options{Streams: streams}
 	cmd := &cobra.Command{
 		Use:   "report DIR...",
@@ -56,7 +53,7 @@ this machine will report.`,
 		Args: usage.Some("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			opts.Dirs = args
-			return runF(cmd.Context(), opts)
+			return run(cmd.Context(), opts)
 		},
 	}
 	opts.Output.AddFlags(cmd)
@@ -66,7 +63,8 @@ this machine will report.`,
 	return cmd
 }
 
-func run(ctx context.Context, opts Options) error {
+// Run prints the report of a run, or of several.
+func Run(ctx context.Context, opts Options) error {
 	if opts.Open {
 		if err := opts.page(); err != nil {
 			return err

@@ -33,11 +33,8 @@ type Options struct {
 	Output  document.Output
 }
 
-// NewCmd returns the command. Tests pass a runF that receives the options.
-func NewCmd(streams terminal.Streams, runF func(context.Context, Options) error) *cobra.Command {
-	if runF == nil {
-		runF = run
-	}
+// NewCmd returns the command, which calls run.
+func NewCmd(streams terminal.Streams, run func(context.Context, Options) error) *cobra.Command {
 	opts := Options{Streams: streams}
 	cmd := &cobra.Command{
 		Use:   "score FILE.csv",
@@ -67,7 +64,7 @@ is given.`,
 		Args: usage.Args("FILE.csv"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			opts.File = args[0]
-			return runF(cmd.Context(), opts)
+			return run(cmd.Context(), opts)
 		},
 	}
 	cmd.Flags().StringVar(&opts.Score.Baseline, "baseline", "", "`NAME` of the configuration that geometric means are relative to (default: the first of each suite)")
@@ -77,7 +74,8 @@ is given.`,
 	return cmd
 }
 
-func run(_ context.Context, opts Options) error {
+// Run prints the scores of a file.
+func Run(_ context.Context, opts Options) error {
 	if err := opts.Output.Check(); err != nil {
 		return err
 	}

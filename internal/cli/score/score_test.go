@@ -25,7 +25,7 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 func execute(t *testing.T, stdin string, args ...string) (string, error) {
 	t.Helper()
 	var out, stderr bytes.Buffer
-	cmd := NewCmd(terminal.Streams{In: strings.NewReader(stdin), Out: &out, Err: &stderr}, nil)
+	cmd := NewCmd(terminal.Streams{In: strings.NewReader(stdin), Out: &out, Err: &stderr}, Run)
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.SetArgs(args)
 	cmd.SetOut(&out)
@@ -177,7 +177,7 @@ func (failing) Write([]byte) (int, error) { return 0, errors.New("no space left"
 
 func TestCannotPrint(t *testing.T) {
 	for format, asJSON := range map[string]bool{"text": false, "json": true} {
-		err := run(t.Context(), Options{Streams: terminal.Streams{Out: failing{}}, File: "testdata/missing.csv", Output: document.Output{JSON: asJSON}})
+		err := Run(t.Context(), Options{Streams: terminal.Streams{Out: failing{}}, File: "testdata/missing.csv", Output: document.Output{JSON: asJSON}})
 		if err == nil || err.Error() != "print score as "+format+": no space left" {
 			t.Errorf("%s: got %v", format, err)
 		}
