@@ -99,10 +99,7 @@ type Test struct {
 	Statistic float64
 	DF        float64 // degrees of freedom
 	P         float64
-	Method    string
 }
-
-const methodWelch = "Welch's t"
 
 // Welch tests whether two means differ, without assuming equal variances (Welch 1947). A
 // positive statistic means that a is larger. It fails with ErrTooFew unless both have two
@@ -110,9 +107,9 @@ const methodWelch = "Welch's t"
 func Welch(a, b Moments) (Test, error) {
 	t, df, err := welch(a, b)
 	if err != nil {
-		return undefined(methodWelch), err
+		return undefined, err
 	}
-	return Test{t, df, tTail(t, df), methodWelch}, nil
+	return Test{t, df, tTail(t, df)}, nil
 }
 
 // WelchTruncated is Welch with the degrees of freedom truncated to an integer, as for
@@ -120,18 +117,15 @@ func Welch(a, b Moments) (Test, error) {
 // Comparative Analysis of Nested Virtualization in x86_64 and S390x Hypervisors, §3.1),
 // with n = 6.
 func WelchTruncated(a, b Moments) (Test, error) {
-	const method = methodWelch + ", integer df"
 	t, df, err := welch(a, b)
 	if err != nil {
-		return undefined(method), err
+		return undefined, err
 	}
 	df = math.Floor(df + 1e-9) // a df of 10 can be computed as 9.999…
-	return Test{t, df, tTail(t, df), method}, nil
+	return Test{t, df, tTail(t, df)}, nil
 }
 
-func undefined(method string) Test {
-	return Test{Statistic: math.NaN(), P: math.NaN(), Method: method}
-}
+var undefined = Test{Statistic: math.NaN(), P: math.NaN()}
 
 // welch returns the statistic and the degrees of freedom of Welch and
 // Satterthwaite.

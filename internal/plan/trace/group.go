@@ -12,7 +12,6 @@ import (
 // grouping gathers containers into pods and pods into users, in the order of the rows.
 type grouping struct {
 	most, containers int
-	files            int // that gather reads
 	users            map[string]*owner
 }
 
@@ -74,7 +73,6 @@ func gather(paths []string, o *Options, rep *Report, read func(path string, g *g
 		return nil, err
 	}
 	g := newGrouping(o)
-	g.files = len(files)
 	for _, path := range files {
 		if err := read(path, g); err != nil {
 			return nil, inFile(path, err)
