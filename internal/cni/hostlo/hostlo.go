@@ -10,23 +10,7 @@
 // serves split pods and others. An endpoint has no addresses; the pod uses those of
 // its lo.
 //
-// # How a runtime names the segment
-//
-// Nerdctl (1.7) passes only ports and addresses to plugins. So the network's
-// configuration names the segment, and there is one network for each segment: brfusion
-// or bridge with hostlo after it, or hostlo alone, which a container can have in
-// addition to another: --network pods --network shop.
-//
-// Containerd's CRI plugin (1.5) and CRI-O pass a pod's annotations to plugins that
-// declare "capabilities": {"io.kubernetes.cri.pod-annotations": true}. So one network
-// serves all pods of a Kubernetes node. Users who may read the pod can read the key
-// there, and join the segment from a guest of the tenant.
-//
-// Users of libcni or cnitool (CNI_ARGS, CAP_ARGS) can pass the capability "segment" or
-// CNI_ARGS. Plugins that read CNI_ARGS by libcni's LoadArgs refuse a value with an
-// equals sign, such as a key with base64's padding.
-//
-// # Ownership
+// netconf.Hostlo says how a runtime names the segment.
 //
 // A pod has one localhost, so it can be in one segment only. A DEL finds the
 // attachment's endpoint by its alias, "unnest:segment:" with container and interface,

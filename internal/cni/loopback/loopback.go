@@ -70,18 +70,7 @@
 //   - The hooks belong to cgroups. When a CNI plugin is called, the pod's containers
 //     have no cgroups yet, and the plugin is not told which they will be.
 //
-// So both binds succeed. Clients in a fraction with such a server reach that one. A
-// connection of another client is with the server that accepts first, and stays with
-// it; a datagram reaches every server, and after the first answer only its sender.
-// Two clients can also bind the same port, and both get connections (see Equal ports).
-// Sockets bound to port 0 in two fractions may get the same port.
-//
-// # What is not shared
-//
-// Pings are answered in the fraction. Fragments stay in it (over IPv4 there are none;
-// over IPv6 datagrams of more than 65,488 bytes are fragmented), and so do raw
-// sockets, SCTP, multicast and sockets without a network. SO_REUSEPORT balances within
-// a fraction.
+// So both binds succeed. docs/hostlo.md says what follows for clients, and what is not shared.
 package loopback
 
 import (
