@@ -33,7 +33,7 @@ func (c Config) freeze(ctx context.Context) (m manifest, err error) {
 			if err := saveDevices(ctx, control.monitor, c.Snapshot.path(deviceFile)); err != nil {
 				return err
 			}
-			return control.monitor.Quit(ctx)
+			return control.monitor.Execute(ctx, "quit", nil, nil)
 		})
 	}
 	if err != nil {

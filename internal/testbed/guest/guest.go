@@ -169,7 +169,7 @@ func (g *Guest) PowerDown(ctx context.Context) error {
 
 // pressPowerButton returns when the guest has ended, or with an error at the end of ctx.
 func (g *Guest) pressPowerButton(ctx context.Context) error {
-	if err := g.tell(ctx, "power down", func(c *qmp.Client) error { return c.SystemPowerdown(ctx) }); err != nil {
+	if err := g.tell(ctx, "power down", func(c *qmp.Client) error { return c.Execute(ctx, "system_powerdown", nil, nil) }); err != nil {
 		return err
 	}
 	select {

@@ -95,7 +95,7 @@ func (v *VMM) withOpenTray(ctx context.Context, command string, arguments map[st
 			err = v.client.Execute(ctx, command, arguments, nil)
 		}
 		if err == nil {
-			return v.client.CloseTray(ctx, CredentialDrive)
+			return v.client.Execute(ctx, "blockdev-close-tray", map[string]any{"id": CredentialDrive}, nil)
 		}
 		if d, _, queryErr := v.client.BlockDrive(ctx, CredentialDrive); queryErr != nil || d.TrayOpen || opened == trayOpenings {
 			return err

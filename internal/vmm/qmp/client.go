@@ -213,15 +213,9 @@ func (c *Client) BlockNodes(ctx context.Context) ([]string, error) {
 	return all, nil
 }
 
-// OpenTray opens the tray of a drive, also one that the guest has locked, and CloseTray
-// closes it.
+// OpenTray opens the tray of a drive, also one that the guest has locked.
 func (c *Client) OpenTray(ctx context.Context, id string) error {
 	return c.Execute(ctx, "blockdev-open-tray", map[string]any{"id": id, "force": true}, nil)
-}
-
-// CloseTray closes the tray of a drive.
-func (c *Client) CloseTray(ctx context.Context, id string) error {
-	return c.Execute(ctx, "blockdev-close-tray", map[string]any{"id": id}, nil)
 }
 
 // NetdevAdd creates a network backend. args are those of netdev_add, with "type"
@@ -249,11 +243,6 @@ func (c *Client) DeviceAdd(ctx context.Context, args map[string]any) error {
 // IsNotFound.
 func (c *Client) DeviceDel(ctx context.Context, id string) error {
 	return c.Execute(ctx, "device_del", map[string]any{"id": id}, nil)
-}
-
-// SystemPowerdown asks the guest to shut down, as a power button does.
-func (c *Client) SystemPowerdown(ctx context.Context) error {
-	return c.Execute(ctx, "system_powerdown", nil, nil)
 }
 
 // MaxMessage is the longest message accepted from QEMU, in bytes. A longer one

@@ -99,6 +99,3 @@ func (c *Client) timed(ctx context.Context, command, event string) (time.Time, e
 	e, err := events.Next(ctx)
 	return e.Time, err
 }
-
-// Quit ends QEMU.
-func (c *Client) Quit(ctx context.Context) error { return c.Execute(ctx, "quit", nil, nil) }

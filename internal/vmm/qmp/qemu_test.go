@@ -283,7 +283,7 @@ func TestQEMUQueries(t *testing.T) {
 	if e, ok := errors.AsType[*Error](err); !ok || e.Class != "CommandNotFound" {
 		t.Errorf("unknown command: got error %v", err)
 	}
-	if err := c.SystemPowerdown(t.Context()); err != nil {
+	if err := c.Execute(t.Context(), "system_powerdown", nil, nil); err != nil {
 		t.Error(err)
 	}
 	var schema []any // the largest reply there is
