@@ -214,22 +214,28 @@ func TestReach(t *testing.T) {
 			{"own", "10.2.0.2", ""},
 			{"own", "10.3.0.1", "10.3.0.2"},
 		}
-		for _, tt := range tests {
-			limit := 400 * time.Millisecond
-			if tt.caller != "" {
-				limit = reachLimit
-			}
-			if got := h.call(pod[tt.from], tt.to, limit); got != tt.caller {
-				t.Errorf("%s calls %s: seen as %q, want %q", tt.from, tt.to, got, tt.caller)
-			}
-		}
-		h.removeFilter()
-		for _, tt := range tests {
-			if tt.caller == "" && h.call(pod[tt.from], tt.to, reachLimit) == "" {
-				t.Errorf("%s cannot call %s without the filter either: the test proves nothing", tt.from, tt.to)
-			}
-		}
+		h.wantCalls(pod, tests)
 	})
+}
+
+// wantCalls checks as whom each caller is seen; "": it cannot call, but could without the filter, which it removes.
+func (h *host) wantCalls(pod map[string]netns.NsHandle, tests []struct{ from, to, caller string }) {
+	h.t.Helper()
+	for _, tt := range tests {
+		limit := 400 * time.Millisecond
+		if tt.caller != "" {
+			limit = reachLimit
+		}
+		if got := h.call(pod[tt.from], tt.to, limit); got != tt.caller {
+			h.t.Errorf("%s calls %s: seen as %q, want %q", tt.from, tt.to, got, tt.caller)
+		}
+	}
+	h.removeFilter()
+	for _, tt := range tests {
+		if tt.caller == "" && h.call(pod[tt.from], tt.to, reachLimit) == "" {
+			h.t.Errorf("%s cannot call %s without the filter either: the test proves nothing", tt.from, tt.to)
+		}
+	}
 }
 
 func (h *host) removeFilter() {
