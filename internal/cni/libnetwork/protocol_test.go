@@ -140,15 +140,21 @@ func TestSweep(t *testing.T) {
 	l.wantNoNICs()
 }
 
-// A container joins its segment though the driver was killed before Docker had made its network namespace.
-func TestResumedJoin(t *testing.T) {
-	l := newDriver(t)
+// joinSegment has a container join a network with a segment before its network namespace exists, and returns Docker's request.
+func (l *lab) joinSegment() map[string]any {
 	l.must("NetworkDriver.CreateNetwork", map[string]any{
 		"NetworkID": "n1", "Options": map[string]any{"com.docker.network.generic": map[string]any{"segment": "shop", "key": segmentKey}},
 	})
 	r := map[string]any{"NetworkID": "n1", "EndpointID": "e1", "SandboxKey": filepath.Join(l.Dir, "sandbox")}
 	l.must("NetworkDriver.CreateEndpoint", r)
 	l.must("NetworkDriver.Join", r)
+	return r
+}
+
+// A container joins its segment though the driver was killed before Docker had made its network namespace.
+func TestResumedJoin(t *testing.T) {
+	l := newDriver(t)
+	r := l.joinSegment()
 	l.restartDriver()
 	l.must("Plugin.Activate", nil)
 	l.Must(os.Symlink(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), l.Pod.Fd()), filepath.Join(l.Dir, "sandbox")))
@@ -166,12 +172,7 @@ func TestResumedJoin(t *testing.T) {
 // A join that fails after Docker's call is tried again.
 func TestJoinTriedAgain(t *testing.T) {
 	l := newDriver(t)
-	l.must("NetworkDriver.CreateNetwork", map[string]any{
-		"NetworkID": "n1", "Options": map[string]any{"com.docker.network.generic": map[string]any{"segment": "shop", "key": segmentKey}},
-	})
-	r := map[string]any{"NetworkID": "n1", "EndpointID": "e1", "SandboxKey": filepath.Join(l.Dir, "sandbox")}
-	l.must("NetworkDriver.CreateEndpoint", r)
-	l.must("NetworkDriver.Join", r)
+	r := l.joinSegment()
 	l.host.stop()
 	l.Must(os.Symlink(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), l.Pod.Fd()), filepath.Join(l.Dir, "sandbox")))
 	l.until("the failure is said", func() error {

@@ -47,6 +47,22 @@ func newVolume(t *testing.T) *os.File {
 	return volume
 }
 
+// writable returns the export without its read-only flag, until the test ends.
+func (e Export) writable(t *testing.T) *os.File {
+	t.Helper()
+	dir, err := e.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	writable, err := cloneMount(dir, &unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { writable.Close() })
+	return writable
+}
+
 func (e Export) mustPrepare(t *testing.T) {
 	t.Helper()
 	if err := e.Prepare(); err != nil {
@@ -154,16 +170,7 @@ func TestExportPlanted(t *testing.T) {
 			e, volume := newExport(t)
 			outside := newVolume(t)
 			e.mustPrepare(t)
-			dir, err := e.open()
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer dir.Close()
-			writable, err := cloneMount(dir, &unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer writable.Close()
+			writable := e.writable(t)
 			t.Chdir("/") // and back at the end
 			if err := unix.Fchdir(int(writable.Fd())); err != nil {
 				t.Fatal(err)
@@ -192,16 +199,7 @@ func TestExportPlanted(t *testing.T) {
 func TestExportAfterKill(t *testing.T) {
 	e, volume := newExport(t)
 	e.mustPrepare(t)
-	dir, err := e.open()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dir.Close()
-	writable, err := cloneMount(dir, &unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer writable.Close()
+	writable := e.writable(t)
 	for _, name := range []string{"volume.data.web", "volume.logs.web"} { // mount points without mounts
 		if err := unix.Mkdirat(int(writable.Fd()), name, 0o700); err != nil {
 			t.Fatal(err)
