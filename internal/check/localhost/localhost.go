@@ -107,6 +107,7 @@ type Outcome struct {
 // Verdict is an outcome in one word.
 type Verdict string
 
+// The verdicts.
 const (
 	Pass     Verdict = "pass"
 	Fail     Verdict = "FAIL"

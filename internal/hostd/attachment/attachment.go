@@ -22,6 +22,7 @@ import (
 // Kind is what is attached.
 type Kind uint8
 
+// The kinds.
 const (
 	NIC      Kind = iota // a NIC of a pod, on a bridge (BrFusion: Bacou et al. 2019, §3)
 	Trunk                // the guest's NIC that carries the VLANs of its pods

@@ -276,6 +276,7 @@ func Holds(u cluster.User, c cluster.Catalogue, plan cluster.Plan) bool {
 // Action is what a step does to a VM.
 type Action string
 
+// The actions.
 const (
 	ActBuy    Action = "buy"    // a VM for the pods of the moves
 	ActPlace  Action = "place"  // a pod on a bought VM
