@@ -9,7 +9,6 @@ REVISION = $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 LDFLAGS = -X unnest.io/unnest/internal/cli/version.tag=$(VERSION) -X unnest.io/unnest/internal/cli/version.revision=$(REVISION)
 FUZZ_TIME ?= 1h
 CHAOS_TIME ?= 1h
-RELEASES ?= bookworm trixie
 
 # The go in PATH, or the one that the target go gets.
 export PATH := $(shell hack/go):$(PATH)
@@ -96,7 +95,7 @@ test-attack: test-deps ## run what tenants, guests and pods do to harm others: t
 
 .PHONY: test-hosts
 test-hosts: deps ## run make quickstart and make test on the Debian releases RELEASES (bookworm trixie), in roots made of packages (root, hours)
-	@hack/test-hosts $(RELEASES)
+	@hack/test-hosts $(or $(RELEASES),bookworm trixie)
 
 .PHONY: kubernetes
 kubernetes: go ## build the programs of a Kubernetes cluster into the user's cache (11 minutes, once)
@@ -121,8 +120,8 @@ dist: bin/nfpm ## build packages, tarballs, images, SBOMs and checksums of a rel
 	@VERSION='$(VERSION)' REVISION='$(REVISION)' hack/dist dist
 
 .PHONY: test-install
-test-install: deps dist # installs dist's package on the Debian releases RELEASES, in roots made of packages, and runs a short quickstart on the first (root)
-	@hack/test-install $(RELEASES)
+test-install: deps dist # installs dist's package on the releases RELEASES (bookworm trixie noble), in roots made of packages, and runs a short quickstart on the first (root)
+	@hack/test-install $(or $(RELEASES),bookworm trixie noble)
 
 RESULTS ?= runs/kubernetes-conformance
 
