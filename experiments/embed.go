@@ -13,6 +13,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"unnest.io/unnest/internal/yamldoc"
 )
 
 // FS has the files, named <study>.yaml.
@@ -127,7 +129,7 @@ func Compose(study string, suites ...string) (file string, data []byte, err erro
 		case at < 0 && len(parts) == 1:
 			return "", nil, fmt.Errorf("study %s: no suite %q: it has no suites", study, name)
 		case at < 0:
-			return "", nil, fmt.Errorf("study %s: no suite %q: there are %s", study, name, strings.Join(Suites(study), ", "))
+			return "", nil, fmt.Errorf("study %s: no suite %q: %s", study, name, yamldoc.Suggest(name, Suites(study)))
 		case slices.Contains(suites[:i], name):
 			return "", nil, fmt.Errorf("study %s: suite %s is given twice", study, name)
 		}

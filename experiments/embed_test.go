@@ -72,7 +72,7 @@ func TestCompose(t *testing.T) {
 		{"multilevel", "name one of its suites by --suite: application, "},
 		{"multilevel cpu disk", "suites cpu and disk differ in configurations: run them one after another"},
 		{"multilevel cpu cpu", "suite cpu is given twice"},
-		{"hostlo slow", `no suite "slow": there are connections, quick`},
+		{"hostlo slow", `no suite "slow": want one of connections, quick`},
 		{"quickstart slow", `no suite "slow": it has no suites`},
 	} {
 		arguments := strings.Fields(tt.arguments)

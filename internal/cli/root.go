@@ -77,9 +77,8 @@ func equip(root *cobra.Command, streams terminal.Streams) {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage.Wrap(explainFlag(cmd, err))
 	})
-	// A group such as "unnest vm" is runnable only to report unknown commands.
 	root.SetUsageTemplate(strings.NewReplacer(
-		"{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}",
+		"{{if .Runnable}}", `{{if and .Runnable (not (index .Annotations "group"))}}`,
 		".FlagUsages", ".FlagUsagesWrapped "+strconv.Itoa(helpWidth)).Replace(root.UsageTemplate()))
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.InitDefaultHelpCmd()
@@ -92,7 +91,8 @@ func equip(root *cobra.Command, streams terminal.Streams) {
 // flags. A group without a subcommand prints its help.
 func checkArgs(cmd *cobra.Command) {
 	usage.CompleteChoices(cmd)
-	if !cmd.Runnable() {
+	if !cmd.Runnable() { // until it reports unknown commands
+		cmd.Annotations = map[string]string{"group": "yes"}
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return nil
@@ -135,17 +135,17 @@ func newHelpCmd(root *cobra.Command) *cobra.Command {
 }
 
 func unknownCommand(group *cobra.Command, name string) error {
-	var names []string
-	for _, c := range group.Commands() {
-		if c.IsAvailableCommand() {
-			names = append(names, c.Name())
-		}
-	}
-	return usage.Errorf("unknown command %q%s", name, usage.Suggest(name, "", names))
+	return usage.Errorf("unknown command %q%s", name, usage.SuggestCommand(group, name))
 }
 
-// explainFlag adds a suggestion to the error for an unknown flag of cmd.
+// wanted says what the flags of a type take whose errors are those of Go's parsers.
+var wanted = map[string]string{"int": "a whole number", "bool": "true or false", "duration": "a time such as 30s or 5m"}
+
+// explainFlag adds a suggestion to the error for an unknown flag of cmd, and says what a flag takes.
 func explainFlag(cmd *cobra.Command, err error) error {
+	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok && wanted[invalid.GetFlag().Value.Type()] != "" {
+		return usage.Errorf("--%s %q: want %s", invalid.GetFlag().Name, invalid.GetValue(), wanted[invalid.GetFlag().Value.Type()])
+	}
 	unknown, ok := errors.AsType[*pflag.NotExistError](err)
 	if !ok || unknown.GetSpecifiedShortnames() != "" {
 		return err

@@ -392,7 +392,7 @@ func TestConfiguredGuest(t *testing.T) {
 	n.check(os.Remove(record.Path(n.fleet.Lab.Dir, "mine")))
 	out := t.TempDir()
 	mustRun(t, filepath.Join(n.binaries, "unnest"), "hostd", "enroll", "theirs",
-		"--config", filepath.Join(n.fleet.Lab.Dir, "hostd.yaml"), "--state", n.fleet.Lab.Dir, "--out", out)
+		"--config", filepath.Join(n.fleet.Lab.Dir, "hostd.yaml"), "--state", n.fleet.Lab.Dir, "--output", out)
 	for _, name := range []string{"ca.crt", "client.crt", "client.key"} {
 		content, err := os.ReadFile(filepath.Join(out, name))
 		n.check(err)

@@ -114,7 +114,7 @@ func (m *node) enroll() {
 	t.Helper()
 	out := t.TempDir()
 	cmd := exec.Command(filepath.Join(m.nodes.binaries, "unnest"), "hostd", "enroll", m.Name,
-		"--config", filepath.Join(out, "none"), "--state", m.nodes.fleet.Lab.Dir, "--out", out)
+		"--config", filepath.Join(out, "none"), "--state", m.nodes.fleet.Lab.Dir, "--output", out)
 	if text, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("enroll: %v: %s", err, text)
 	}

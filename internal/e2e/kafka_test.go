@@ -70,7 +70,7 @@ configurations:
 func TestKafkaSSH(t *testing.T) {
 	unnest := unnestBinary(t)
 	loadServers(t, []string{unnest, "bench", "--noisy"}, map[string]string{"metal": "stack: metal/containerd, network: host"})
-	bench, options := guestOverSSH(t, unnest, "--memory", "2048")
+	bench, options := guestOverSSH(t, unnest, "--memory", "2GiB")
 	mustRun(t, unnest, "vm", "ssh", "node1", "/etc/unnest/engine")
 	loadServers(t, bench, map[string]string{
 		"host": "stack: ssh/containerd, network: host, " + options,

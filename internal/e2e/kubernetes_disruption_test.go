@@ -98,7 +98,7 @@ func (d *disruption) connect() {
 	d.check(c.Load(d.t.Context(), func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(archive.Bytes())), nil }))
 	d.killDaemon()
 	d.startDaemon()
-	mustRun(d.t, d.unnest, "hostd", "--config", filepath.Join(d.fleet.Lab.Dir, "hostd.yaml"), "--state", d.fleet.Lab.Dir, "policy", "enroll", fleet.Tenant, "--out", d.policies)
+	mustRun(d.t, d.unnest, "hostd", "--config", filepath.Join(d.fleet.Lab.Dir, "hostd.yaml"), "--state", d.fleet.Lab.Dir, "policy", "enroll", fleet.Tenant, "--output", d.policies)
 	d.client = d.policyClient(d.policies)
 	d.apply(onNode("server", "node2", connectionsImage, "serve", ":9000"), busyboxes("Deployment", "churn", 4))
 	d.ctl("wait", "--for=condition=Ready", "pod/server", podLimit)

@@ -48,7 +48,7 @@ var networksOfPods = []string{cluster.BrFusion, cluster.Bridge}
 // its own NIC, and if all are behind the bridge of the node. Both are measured in each round, in
 // random order.
 func TestKubernetesPods(t *testing.T) {
-	k := newKubernetes(t, "--nodes", "1", "--slots", "110", "--memory", "6144")
+	k := newKubernetes(t, "--nodes", "1", "--slots", "110", "--memory", "6GiB")
 	p := &podStarts{kubernetes: k, rounds: map[string][]startTimes{}}
 	for round := range *podsRounds {
 		for _, i := range rand.Perm(len(networksOfPods)) {

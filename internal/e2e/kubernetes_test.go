@@ -364,7 +364,7 @@ func (k *kubernetes) progresses(when string) {
 // whose packets stay in the guest.
 func (k *kubernetes) networkPolicies() {
 	dir := filepath.Join(k.t.TempDir(), "policy")
-	mustRun(k.t, k.unnest, "hostd", "--config", filepath.Join(k.fleet.Lab.Dir, "hostd.yaml"), "--state", k.fleet.Lab.Dir, "policy", "enroll", fleet.Tenant, "--out", dir)
+	mustRun(k.t, k.unnest, "hostd", "--config", filepath.Join(k.fleet.Lab.Dir, "hostd.yaml"), "--state", k.fleet.Lab.Dir, "policy", "enroll", fleet.Tenant, "--output", dir)
 	client := k.policyClient(dir)
 	to := k.address("own-node2")
 	k.wantReach(to, "own-node1", "late", "bridge-node1", "bridge-node2")
@@ -393,7 +393,7 @@ func (k *kubernetes) networkPolicies() {
 // pod of another node, one of the same node, and the pod itself.
 func (k *kubernetes) servicePolicies() {
 	dir := filepath.Join(k.t.TempDir(), "policy")
-	mustRun(k.t, k.unnest, "hostd", "--config", filepath.Join(k.fleet.Lab.Dir, "hostd.yaml"), "--state", k.fleet.Lab.Dir, "policy", "enroll", fleet.Tenant, "--out", dir)
+	mustRun(k.t, k.unnest, "hostd", "--config", filepath.Join(k.fleet.Lab.Dir, "hostd.yaml"), "--state", k.fleet.Lab.Dir, "policy", "enroll", fleet.Tenant, "--output", dir)
 	client := k.policyClient(dir)
 	defer func() { client.kill(k.t) }()
 	names := []string{"svc-server", "svc-near", "svc-far"}

@@ -51,7 +51,7 @@ func TestTradeSSH(t *testing.T) {
 	if _, err := builder.Root(t.Context(), image.SuiteRecipe([]string{"default-jre-headless"})); err != nil {
 		t.Fatal(err)
 	}
-	bench, options := guestOverSSH(t, unnest, "--memory", "2048")
+	bench, options := guestOverSSH(t, unnest, "--memory", "2GiB")
 	mustRun(t, unnest, "vm", "ssh", "node1", "/etc/unnest/engine")
 	text := remoteTrade
 	for name, keys := range map[string]string{

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml/ast"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // Key decodes the value of one key; path names it in errors.
@@ -49,7 +51,7 @@ func (d *Document) Mapping(path string, n ast.Node, keys map[string]Key) {
 		d.lines[at] = line(i.Key())
 		decode, known := keys[name]
 		if !known {
-			d.Fail(at, "unknown key: %s", suggest(name, keys))
+			d.Fail(at, "unknown key: %s", Suggest(name, slices.Sorted(maps.Keys(keys))))
 			continue
 		}
 		decode(at, i.Value())
@@ -155,12 +157,11 @@ func Join(path, key string) string {
 	return path + "." + key
 }
 
-// suggest returns a hint with the known key that is most similar, if one is, or with
-// all known keys.
-func suggest(unknown string, keys map[string]Key) string {
-	known := slices.Sorted(maps.Keys(keys))
+// Suggest returns a hint with the known name that is most similar, if one is, or with
+// all known names, of which there is one at least.
+func Suggest(unknown string, known []string) string {
 	nearest := slices.MinFunc(known, func(a, b string) int { return distance(unknown, a) - distance(unknown, b) })
-	if distance(unknown, nearest) > max(2, len(unknown)/3) {
+	if d := distance(unknown, nearest); d > max(2, len(unknown)/3) || d >= len(unknown) {
 		return "want one of " + strings.Join(known, ", ")
 	}
 	return fmt.Sprintf("did you mean %s?", nearest)
@@ -247,6 +248,17 @@ func Bool(text string) (bool, error) {
 func Count(low, high int) func(string) (int, error) {
 	return Parser(fmt.Sprintf("a whole number from %d to %d", low, high), strconv.Atoi,
 		func(n int) bool { return low <= n && n <= high })
+}
+
+// Bytes accepts a positive amount of memory: a whole number of bytes, also with a unit such as KiB or GiB, or Ki
+// and Gi as Kubernetes writes them.
+func Bytes(text string) (int64, error) {
+	q, err := resource.ParseQuantity(strings.Replace(strings.ReplaceAll(text, " ", ""), "iB", "i", 1))
+	n := q.Value()
+	if err != nil || n <= 0 || n == math.MaxInt64 || q.CmpInt64(n) != 0 {
+		return 0, fmt.Errorf("want a positive number of bytes such as 1280, 64KiB or 2GiB, got %q", text)
+	}
+	return n, nil
 }
 
 // Parsers of durations.

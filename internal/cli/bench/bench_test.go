@@ -159,8 +159,8 @@ func TestSuitesAndCasesAreChecked(t *testing.T) {
 	mine := write(t, "mine.yaml", small)
 	for _, tt := range []struct{ arguments, want string }{
 		{"multilevel", "name one of its suites by --suite"},
-		{"hostlo --suite slow", "no suite \"slow\": there are connections, quick, docker"},
-		{"quickstart --case udp", "no case \"udp\": there are udp_rr/64, "},
+		{"hostlo --suite slow", "no suite \"slow\": want one of connections, quick, docker"},
+		{"quickstart --case udp", "no case \"udp\": want one of tcp_stream, tcp_stream/1280, "},
 		{mine + " --suite quick", "only studies of unnest have suites"},
 	} {
 		_, _, err := execute(t, Run, append(strings.Fields(tt.arguments), "--dry-run")...)

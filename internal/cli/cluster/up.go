@@ -13,6 +13,7 @@ import (
 	"unnest.io/unnest/internal/cli/terminal"
 	"unnest.io/unnest/internal/cli/usage"
 	"unnest.io/unnest/internal/measure/machines/guestimage"
+	"unnest.io/unnest/internal/measure/stack"
 	"unnest.io/unnest/internal/testbed/cluster"
 	"unnest.io/unnest/internal/testbed/doctor"
 	"unnest.io/unnest/internal/testbed/guest"
@@ -27,12 +28,11 @@ type upOptions struct {
 	cluster.Options
 	accel    string
 	programs string
-	memory   int // MiB
 	cold     bool
 }
 
 func newUpCmd(streams terminal.Streams) *cobra.Command {
-	o := upOptions{Options: cluster.Options{Network: cluster.BrFusion, ProxyMode: "iptables", IPFamilies: cluster.IPv4}}
+	o := upOptions{Options: cluster.Options{Network: cluster.BrFusion, ProxyMode: "iptables", IPFamilies: cluster.IPv4, Memory: 1536 << 20}}
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Start a cluster and wait until its nodes are ready",
@@ -49,7 +49,7 @@ func newUpCmd(streams terminal.Streams) *cobra.Command {
 	flags := cmd.Flags()
 	flags.IntVar(&o.Nodes, "nodes", 2, "number of nodes")
 	flags.IntVar(&o.VCPUs, "vcpus", 2, "virtual processors of each node")
-	flags.IntVar(&o.memory, "memory", 1536, "memory of each node, in `MIB`")
+	flags.Var(usage.Memory(&o.Memory), "memory", "memory of each node, such as 512MiB or 2GiB")
 	flags.IntVar(&o.Slots, "slots", 32, "pods on each node at most; as many NICs can be plugged into it")
 	flags.IntVar(&o.Pool, "pool", 4, "`N` of the slots of each node have a NIC plugged in advance, for the next pods")
 	flags.Var(usage.Choice(&o.Network, cluster.BrFusion, cluster.Bridge), "network", "network of pods without a RuntimeClass")
@@ -72,8 +72,8 @@ func (o upOptions) check() error {
 		return usage.Errorf("--nodes %d: want 1 to %d", o.Nodes, maxNodes)
 	case o.VCPUs < 1 || o.VCPUs > 255:
 		return usage.Errorf("--vcpus %d: want 1 to 255", o.VCPUs)
-	case o.memory < 768:
-		return usage.Errorf("--memory %d: want at least 768 MiB", o.memory)
+	case o.Memory < 768<<20:
+		return usage.Errorf("--memory %s: want at least 768MiB", stack.FormatBytes(o.Memory))
 	case o.Slots < 1 || o.Slots > guest.MaxSlots:
 		return usage.Errorf("--slots %d: want 1 to %d", o.Slots, guest.MaxSlots)
 	case o.Pool < 0:
@@ -111,7 +111,7 @@ func up(ctx context.Context, streams terminal.Streams, o upOptions) error {
 	if o.Image, err = cluster.BuildImage(ctx, binaries, o.Programs, o.Progress); err != nil {
 		return err
 	}
-	o.Accel, o.Memory, o.Unnest = accel.Accel, int64(o.memory)<<20, filepath.Join(binaries, "unnest")
+	o.Accel, o.Unnest = accel.Accel, filepath.Join(binaries, "unnest")
 	if !o.cold {
 		o.Snapshots = &guest.Snapshots{Cache: image.CacheDir(), Progress: o.Progress}
 	}

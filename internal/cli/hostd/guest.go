@@ -93,7 +93,7 @@ the tenant's network with --address.`,
 	f.StringVar(&o.TAP, "tap", "", "`interface` of the host that is the guest's own NIC (default: the daemon asks the VMM)")
 	f.StringVar(&o.MAC, "mac", "", "`MAC` of the guest's own NIC")
 	f.StringVar(&o.Guest.Credentials, "credentials", "", "\"vmm\": the `source` of the credentials is the guest's drive, not the archive (default: the archive)")
-	f.StringVar(&o.out, "out", "", "`file` for the archive (default: GUEST.tar)")
+	f.StringVarP(&o.out, "output", "o", "", "`FILE` for the archive (default: GUEST.tar)")
 	f.StringVar(&o.server, "server", "", "`address:port` of the daemon, as the guest sees it (default: the key listen)")
 	f.StringVar(&o.plugin, "plugin", "", "the program unnest-cni for the guest, a `file` (default: next to unnest)")
 	f.StringVar(&o.pluginDir, "plugin-dir", "/opt/cni/bin", "`directory` of CNI plugins in the guest")

@@ -102,7 +102,7 @@ func TestGuest(t *testing.T) {
 	before, out := h.read(), filepath.Join(h.dir, "node2.tar")
 	h.serve()
 	q2 := h.brokenQEMU()
-	printed := h.mustRun("guest", "add", "node2", "--qmp", q2, "--address", "10.201.0.9,fe80::9", "--out", out)
+	printed := h.mustRun("guest", "add", "node2", "--qmp", q2, "--address", "10.201.0.9,fe80::9", "--output", out)
 	if printed != "ssh root@node2 tar -C / -xf - < "+out+"\n" {
 		t.Errorf("printed %q", printed)
 	}
@@ -181,13 +181,13 @@ func TestGuestFails(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	out := []string{"--out", filepath.Join(h.dir, "new.tar")}
+	out := []string{"--output", filepath.Join(h.dir, "new.tar")}
 	for want, args := range map[string][]string{
 		"missing argument GUEST":               {"guest", "add"},
 		"want one of the keys qmp and libvirt": append([]string{"guest", "add", "node2"}, out...),
 		"guest node1 is in":                    append([]string{"guest", "add", "node1", "--qmp", "/q"}, out...),
 		"has a guest of that name":             append([]string{"guest", "add", "lab", "--qmp", "/q"}, out...),
-		"file exists":                          {"guest", "add", "node2", "--qmp", "/q", "--out", taken},
+		"file exists":                          {"guest", "add", "node2", "--qmp", "/q", "--output", taken},
 		"no such file":                         append([]string{"guest", "add", "node2", "--qmp", "/q", "--plugin", "/nowhere/cni"}, out...),
 		`--address "x": want an IP address`:    append([]string{"guest", "add", "node2", "--qmp", "/q", "--address", "x"}, out...),
 		`--server "x": want IP-ADDRESS:PORT`:   append([]string{"guest", "add", "node2", "--qmp", "/q", "--server", "x"}, out...),
@@ -217,7 +217,7 @@ func TestGuestFails(t *testing.T) {
 func TestGuestWithoutDaemon(t *testing.T) {
 	h := newHost(t)
 	out := filepath.Join(h.dir, "x.tar")
-	h.mustRun("guest", "add", "node2", "--libvirt", "d2", "--pool", "0", "--out", out)
+	h.mustRun("guest", "add", "node2", "--libvirt", "d2", "--pool", "0", "--output", out)
 	if !strings.Contains(h.read(), "domain: d2") || !strings.Contains(h.read(), "pool: 0") || h.stderr.count("the daemon does not run") != 1 {
 		t.Errorf("got:\n%s\n%s", h.read(), &h.stderr.b)
 	}
@@ -235,11 +235,11 @@ func TestGuestWithoutDaemon(t *testing.T) {
 func TestGuestThroughVMM(t *testing.T) {
 	h := newHost(t)
 	out := filepath.Join(h.dir, "x.tar")
-	add := []string{"guest", "add", "node2", "--out", out, "--credentials"}
+	add := []string{"guest", "add", "node2", "--output", out, "--credentials"}
 	if _, err := h.run(append(add, "file", "--qmp", "/q")...); err == nil {
 		t.Error("credentials from a file: there was no error")
 	}
-	h.mustRun("guest", "add", "node3", "--out", filepath.Join(h.dir, "y.tar"), "--credentials", "vmm", "--libvirt", "d3")
+	h.mustRun("guest", "add", "node3", "--output", filepath.Join(h.dir, "y.tar"), "--credentials", "vmm", "--libvirt", "d3")
 	h.mustRun("guest", "remove", "node3")
 	h.mustRun(append(add, "vmm", "--qmp", "/run/q")...)
 	archive, err := os.ReadFile(out)
@@ -259,8 +259,8 @@ func TestGuestThroughVMM(t *testing.T) {
 func TestConfirm(t *testing.T) {
 	h := newHost(t)
 	h.serve()
-	h.mustRun("guest", "add", "node2", "--qmp", h.brokenQEMU(), "--out", filepath.Join(h.dir, "x.tar"))
-	h.mustRun("guest", "add", "node3", "--qmp", "/nowhere/q", "--out", filepath.Join(h.dir, "y.tar"))
+	h.mustRun("guest", "add", "node2", "--qmp", h.brokenQEMU(), "--output", filepath.Join(h.dir, "x.tar"))
+	h.mustRun("guest", "add", "node3", "--qmp", "/nowhere/q", "--output", filepath.Join(h.dir, "y.tar"))
 	h.mustRun("guest", "remove", "node3") // it does not run
 	for _, c := range []struct {
 		answer string

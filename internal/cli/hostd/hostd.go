@@ -72,7 +72,7 @@ has not started. A guest identifies itself by a certificate, which
 		Example: `  unnest hostd
   unnest hostd --config /etc/unnest/hostd.yaml --state /var/lib/unnest
   unnest hostd guest add node1 --qmp /run/qemu/node1.hostd.qmp
-  unnest hostd enroll node1 --out node1.credentials
+  unnest hostd enroll node1 --output node1.credentials
   unnest hostd revoke node1
   unnest hostd status
   unnest hostd detach node1 6f9d1f/eth0`,
@@ -180,7 +180,7 @@ func (o Options) level(p quota.Config) slog.Level {
 func newEnrollCmd(opts *Options) *cobra.Command {
 	out := ""
 	cmd := &cobra.Command{
-		Use:   "enroll GUEST --out DIR",
+		Use:   "enroll GUEST --output DIR",
 		Short: "Issue the credentials of a guest",
 		Long: `Issue a certificate that identifies a guest of the configuration, or a guest of
 "unnest vm" whose lab has the state directory, and write it to a directory (ca.crt,
@@ -192,7 +192,7 @@ expired, or after "unnest hostd revoke".`,
 		Args: usage.Args("GUEST"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if out == "" {
-				return usage.Errorf("missing flag --out: name the directory to write the credentials to")
+				return usage.Errorf("missing flag --output: name the directory to write the credentials to")
 			}
 			p, err := opts.load()
 			if err == nil || errors.Is(err, fs.ErrNotExist) { // guests of unnest vm need no configuration
@@ -208,7 +208,7 @@ expired, or after "unnest hostd revoke".`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&out, "out", "", "`directory` to write to")
+	cmd.Flags().StringVarP(&out, "output", "o", "", "write to the directory `DIR`")
 	return cmd
 }
 

@@ -64,9 +64,9 @@ func TestWrongLines(t *testing.T) {
 		{[]string{"--config", config, "--state", dir, "--listen", "7443"}, `--listen "7443": want IP-ADDRESS:PORT`},
 		{[]string{"status", "--state", dir}, "start it, or name its state directory with --state"},
 		{[]string{"enroll", "--config", config, "--state", dir}, "missing argument GUEST"},
-		{[]string{"enroll", "node1", "--config", config, "--state", dir}, "missing flag --out"},
-		{[]string{"enroll", "node2", "--config", config, "--state", dir, "--out", dir}, "no such guest"},
-		{[]string{"enroll", "node2", "--config", dir + "/nowhere", "--state", dir, "--out", dir}, "write one, or name it with --config"},
+		{[]string{"enroll", "node1", "--config", config, "--state", dir}, "missing flag --output"},
+		{[]string{"enroll", "node2", "--config", config, "--state", dir, "--output", dir}, "no such guest"},
+		{[]string{"enroll", "node2", "--config", dir + "/nowhere", "--state", dir, "--output", dir}, "write one, or name it with --config"},
 		{[]string{"revoke", "--state", dir}, "missing argument GUEST"},
 		{[]string{"revoke", "node2", "--state", dir}, "no such guest: node2"},
 	} {
@@ -258,7 +258,7 @@ func TestEnroll(t *testing.T) {
 	enroll := func() error {
 		cmd := NewCmd(terminal.Streams{Err: io.Discard}, Run)
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
-		cmd.SetArgs([]string{"enroll", "node1", "--config", config, "--state", state, "--out", out})
+		cmd.SetArgs([]string{"enroll", "node1", "--config", config, "--state", state, "--output", out})
 		return cmd.ExecuteContext(t.Context())
 	}
 	if err := enroll(); err != nil {
@@ -292,7 +292,7 @@ func TestRevoke(t *testing.T) {
 		return out.String(), err
 	}
 	dir := t.TempDir()
-	if _, err := call("enroll", "node1", "--out", dir); err != nil {
+	if _, err := call("enroll", "node1", "--output", dir); err != nil {
 		t.Fatal(err)
 	}
 	c, err := identity.ClientConfig(dir)
@@ -356,13 +356,13 @@ func TestPolicy(t *testing.T) {
 		cmd.SetArgs(append([]string{"policy"}, append(args, "--config", config, "--state", state)...))
 		return cmd.ExecuteContext(t.Context())
 	}
-	if err := call("enroll", "nobody", "--out", out); err == nil || !strings.Contains(err.Error(), "no such tenant") {
+	if err := call("enroll", "nobody", "--output", out); err == nil || !strings.Contains(err.Error(), "no such tenant") {
 		t.Errorf("unknown tenant: got %v", err)
 	}
-	if err := call("enroll", "default"); err == nil || !strings.Contains(err.Error(), "missing flag --out") {
+	if err := call("enroll", "default"); err == nil || !strings.Contains(err.Error(), "missing flag --output") {
 		t.Errorf("no directory: got %v", err)
 	}
-	if err := call("enroll", "default", "--out", out); err != nil {
+	if err := call("enroll", "default", "--output", out); err != nil {
 		t.Fatal(err)
 	}
 	c, err := identity.ClientConfig(out)

@@ -13,8 +13,6 @@ func newPolicyCmd(opts *Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policy",
 		Short: "Let a client choose the connections of a tenant's pods",
-		Args:  usage.Args(),
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newPolicyEnrollCmd(opts), newPolicyRevokeCmd(opts), newPolicyRunCmd(opts))
 	return cmd
@@ -23,17 +21,17 @@ func newPolicyCmd(opts *Options) *cobra.Command {
 func newPolicyEnrollCmd(opts *Options) *cobra.Command {
 	out := ""
 	cmd := &cobra.Command{
-		Use:   "enroll TENANT --out DIR",
+		Use:   "enroll TENANT --output DIR",
 		Short: "Issue the credentials of a tenant's policy client",
 		Long: `Issue a certificate whose holder may choose which connections the pods of a tenant have,
 and write it to a directory (ca.crt, client.crt, client.key). Keep it out of the guests.
 A tenant has one policy client: earlier certificates become invalid, and a client that has
 one ends when the new one begins. The certificate is valid for a year.`,
-		Example: `  unnest hostd policy enroll default --out /etc/unnest/policy`,
+		Example: `  unnest hostd policy enroll default --output /etc/unnest/policy`,
 		Args:    usage.Args("TENANT"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if out == "" {
-				return usage.Errorf("missing flag --out: name the directory to write the credentials to")
+				return usage.Errorf("missing flag --output: name the directory to write the credentials to")
 			}
 			p, err := opts.load()
 			if err != nil {
@@ -46,7 +44,7 @@ one ends when the new one begins. The certificate is valid for a year.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&out, "out", "", "`directory` to write to")
+	cmd.Flags().StringVarP(&out, "output", "o", "", "write to the directory `DIR`")
 	return cmd
 }
 

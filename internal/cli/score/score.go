@@ -96,7 +96,7 @@ func load(opts Options) ([]score.Suite, error) {
 	} else {
 		file, err := os.Open(name)
 		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", name, document.WithoutPath(err))
+			return nil, fmt.Errorf("read %s: %w: name a CSV file, or - for standard input", name, document.WithoutPath(err))
 		}
 		defer file.Close()
 		input = file

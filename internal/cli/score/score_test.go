@@ -161,7 +161,7 @@ func TestErrors(t *testing.T) {
 		want string
 	}{
 		{[]string{"-"}, "score standard input: no results: give at least one row"},
-		{[]string{"nowhere.csv"}, "read nowhere.csv: no such file or directory"},
+		{[]string{"nowhere.csv"}, "read nowhere.csv: no such file or directory: name a CSV file, or - for standard input"},
 		{[]string{"testdata"}, "read testdata: is a directory"},
 		{[]string{"testdata/missing.csv", "--baseline", "bare"}, `score testdata/missing.csv: no results of baseline "bare": choose one of plain, nested, fused`},
 	} {

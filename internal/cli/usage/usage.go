@@ -11,6 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/yamldoc"
 )
 
 // Error is a mistake in the command line, as opposed to a failure of the command.
@@ -43,12 +46,12 @@ func (e Exit) Error() string { return "exit code " + strconv.Itoa(int(e)) }
 
 // Args returns a check for exactly the arguments called names.
 func Args(names ...string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
+	return func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) < len(names):
 			return Errorf("missing argument %s", strings.Join(names[len(args):], " "))
 		case len(args) > len(names):
-			return Errorf("unexpected argument %q", args[len(names)])
+			return Errorf("unexpected argument %q%s", args[len(names)], SuggestCommand(cmd, args[len(names)]))
 		}
 		return nil
 	}
@@ -72,6 +75,17 @@ func Suggest(name, prefix string, names []string) string {
 		return ""
 	}
 	return ": did you mean " + prefix + strings.Join(found, " or "+prefix) + "?"
+}
+
+// SuggestCommand asks whether name is a misspelling of a subcommand of group, as Suggest does.
+func SuggestCommand(group *cobra.Command, name string) string {
+	var names []string
+	for _, c := range group.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	return Suggest(name, "", names)
 }
 
 // value is the value of a flag whose words set checks.
@@ -114,9 +128,17 @@ func CompleteChoices(cmd *cobra.Command) {
 	})
 }
 
+// Memory returns the value of a flag that sets target to a number of bytes, such as 512MiB.
+func Memory(target *int64) pflag.Value {
+	return value{"SIZE", func() string { return stack.FormatBytes(*target) }, func(word string) (err error) {
+		*target, err = yamldoc.Bytes(word)
+		return err
+	}, nil}
+}
+
 // Count returns the value of a flag that sets target to a whole number of at least 1.
 func Count(target *int) pflag.Value {
-	return value{"int", func() string { return strconv.Itoa(*target) }, func(word string) error {
+	return value{"count", func() string { return strconv.Itoa(*target) }, func(word string) error {
 		n, err := strconv.Atoi(word)
 		if err != nil || n < 1 {
 			return fmt.Errorf("want a whole number of at least 1")

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
@@ -36,7 +37,7 @@ func TestArgs(t *testing.T) {
 	}
 	for _, tt := range tests {
 		got := ""
-		if err := Args(tt.names...)(nil, tt.args); err != nil {
+		if err := Args(tt.names...)(&cobra.Command{}, tt.args); err != nil {
 			got = err.Error()
 		}
 		if got != tt.want {

@@ -14,6 +14,7 @@ import (
 	"unnest.io/unnest/internal/cli/usage"
 	"unnest.io/unnest/internal/hostd/quota"
 	"unnest.io/unnest/internal/measure/machines/guestimage"
+	"unnest.io/unnest/internal/measure/stack"
 	"unnest.io/unnest/internal/testbed/doctor"
 	"unnest.io/unnest/internal/testbed/fleet"
 	"unnest.io/unnest/internal/testbed/guest"
@@ -26,7 +27,7 @@ type upOptions struct {
 	names  []string
 	accel  string
 	vcpus  int
-	memory int // MiB
+	memory int64 // bytes
 	slots  int
 	shares int
 	pool   int
@@ -36,7 +37,7 @@ type upOptions struct {
 }
 
 func newUpCmd(streams terminal.Streams) *cobra.Command {
-	var o upOptions
+	o := upOptions{memory: 1 << 30}
 	cmd := &cobra.Command{
 		Use:   "up NAME...",
 		Short: "Start guests and wait until they are ready",
@@ -52,7 +53,7 @@ func newUpCmd(streams terminal.Streams) *cobra.Command {
 	_, longest := guest.Config{Accel: guest.TCG}.Patience()
 	flags := cmd.Flags()
 	flags.IntVar(&o.vcpus, "vcpus", 1, "virtual processors of each guest")
-	flags.IntVar(&o.memory, "memory", 1024, "memory of each guest, in `MIB`")
+	flags.Var(usage.Memory(&o.memory), "memory", "memory of each guest, such as 512MiB or 2GiB")
 	flags.IntVar(&o.slots, "slots", 8, "NICs that can be plugged into each running guest")
 	flags.IntVar(&o.shares, "shares", 0, "volumes and pieces of shared memory that can be plugged into each running guest")
 	flags.IntVar(&o.pool, "pool", quota.DefaultPool, "`N` of the slots of each guest have a NIC plugged in advance, for the next pods")
@@ -72,8 +73,8 @@ func (o upOptions) check() error {
 	switch {
 	case o.vcpus < 1 || o.vcpus > 255:
 		return usage.Errorf("--vcpus %d: want 1 to 255", o.vcpus)
-	case o.memory < 256:
-		return usage.Errorf("--memory %d: want at least 256 MiB", o.memory)
+	case o.memory < 256<<20:
+		return usage.Errorf("--memory %s: want at least 256MiB", stack.FormatBytes(o.memory))
 	case o.slots < 0 || o.slots > guest.MaxSlots:
 		return usage.Errorf("--slots %d: want 0 to %d", o.slots, guest.MaxSlots)
 	case o.shares < 0 || o.shares > guest.MaxShares:
@@ -116,7 +117,7 @@ func up(ctx context.Context, streams terminal.Streams, o upOptions) (err error) 
 	var guests []fleet.Options
 	for _, name := range o.names {
 		guests = append(guests, fleet.Options{
-			Name: name, Image: built, Accel: accel.Accel, VCPUs: o.vcpus, Memory: int64(o.memory) << 20, Slots: o.slots, Pool: o.pool,
+			Name: name, Image: built, Accel: accel.Accel, VCPUs: o.vcpus, Memory: o.memory, Slots: o.slots, Pool: o.pool,
 			Shares: o.shares, VHostPoll: o.poll, Snapshots: snapshots,
 		})
 	}

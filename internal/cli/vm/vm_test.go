@@ -59,19 +59,19 @@ func newDead(t *testing.T, names ...string) (dir string) {
 }
 
 func TestUpOptions(t *testing.T) {
-	good := upOptions{names: []string{"node1"}, vcpus: 1, memory: 1024, slots: 8}
+	good := upOptions{names: []string{"node1"}, vcpus: 1, memory: 1 << 30, slots: 8}
 	tests := []struct {
 		name   string
 		change func(*upOptions)
 		want   string // empty: no error
 	}{
 		{"defaults", func(*upOptions) {}, ""},
-		{"least", func(o *upOptions) { o.vcpus, o.memory, o.slots = 1, 256, 0 }, ""},
+		{"least", func(o *upOptions) { o.vcpus, o.memory, o.slots = 1, 256<<20, 0 }, ""},
 		{"most", func(o *upOptions) { o.vcpus, o.slots, o.shares = 255, guest.MaxSlots, guest.MaxShares }, ""},
 		{"a name twice", func(o *upOptions) { o.names = []string{"one", "two", "one"} }, "NAME one is there twice: name each guest once"},
 		{"no processor", func(o *upOptions) { o.vcpus = 0 }, "--vcpus 0: want 1 to 255"},
 		{"too many processors", func(o *upOptions) { o.vcpus = 256 }, "--vcpus 256: want 1 to 255"},
-		{"little memory", func(o *upOptions) { o.memory = 255 }, "--memory 255: want at least 256 MiB"},
+		{"little memory", func(o *upOptions) { o.memory = 255 << 20 }, "--memory 255MiB: want at least 256MiB"},
 		{"negative pool", func(o *upOptions) { o.pool = -1 }, "--pool -1: want 0 or more"},
 		{"polling", func(o *upOptions) { o.poll = 50 * time.Microsecond }, ""},
 		{"polling too long", func(o *upOptions) { o.poll = 11 * time.Millisecond }, "--vhost-poll 11ms: want whole microseconds from 0 to 10ms"},
@@ -103,7 +103,9 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"up"}, "missing argument NAME"},
 		{[]string{"up", "node1", "--vcpus", "0"}, "--vcpus 0"},
 		{[]string{"up", "node1", "--accel", "xen"}, "want one of auto, kvm, tcg"},
-		{[]string{"up", "node1", "--memory", "1G"}, "--memory"},
+		{[]string{"up", "node1", "--memory", "1GB"}, `want a positive number of bytes such as 1280, 64KiB or 2GiB, got "1GB"`},
+		{[]string{"up", "node1", "--memory", "1024"}, "--memory 1KiB: want at least 256MiB"},
+		{[]string{"up", "node1", "--memory", "128Mi"}, "--memory 128MiB: want at least 256MiB"},
 		{[]string{"ls", "node1"}, `unexpected argument "node1"`},
 		{[]string{"ssh"}, "missing argument NAME"},
 		{[]string{"down"}, "name the guests to stop, or give --all"},

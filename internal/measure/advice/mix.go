@@ -11,6 +11,7 @@ import (
 	"unnest.io/unnest/internal/measure/collocation"
 	"unnest.io/unnest/internal/measure/result"
 	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/yamldoc"
 )
 
 // load is a kind of domain with what it serves.
@@ -185,7 +186,7 @@ func (s study) sizes(configuration string) map[string]int {
 	for one := range strings.SplitSeq(s.notation(configuration), "+") {
 		name, with, _ := strings.Cut(strings.TrimSuffix(one, ")"), "(")
 		for word := range strings.FieldsSeq(with) {
-			if n, err := stack.ParseBytes(word); err == nil && !strings.Contains(with, "weight "+word) {
+			if n, err := yamldoc.Bytes(word); err == nil && !strings.Contains(with, "weight "+word) {
 				sizes[name] = int(n)
 			}
 		}

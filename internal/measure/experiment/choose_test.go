@@ -34,7 +34,7 @@ func TestChoose(t *testing.T) {
 			t.Errorf("cases %s", got)
 		}
 	}
-	if err := s.Choose([]string{"tcp_stream", "udp_rr/128"}); err == nil || !strings.Contains(err.Error(), `no case "udp_rr/128": there are udp_rr/64, tcp_stream/1280`) {
+	if err := s.Choose([]string{"tcp_stream", "udp_rr/128"}); err == nil || !strings.Contains(err.Error(), `no case "udp_rr/128": did you mean udp_rr/64?`) {
 		t.Errorf("an unknown case: %v", err)
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"unnest.io/unnest/internal/measure/result"
@@ -18,6 +17,7 @@ import (
 	"unnest.io/unnest/internal/measure/stats"
 	"unnest.io/unnest/internal/measure/suite"
 	"unnest.io/unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/yamldoc"
 )
 
 // Spec is a valid experiment: the cases that compare configurations, and how often they
@@ -100,9 +100,10 @@ func (s *Spec) Choose(choices []string) error {
 		if !slices.ContainsFunc(s.Cases, func(c Case) bool { return c.chosen(choice) }) {
 			var names []string
 			for _, c := range s.Cases {
-				names = append(names, c.Name)
+				names = append(names, c.Name, c.Group)
 			}
-			return fmt.Errorf("experiment %s: no case %q: there are %s", s.Name, choice, strings.Join(names, ", "))
+			slices.Sort(names)
+			return fmt.Errorf("experiment %s: no case %q: %s", s.Name, choice, yamldoc.Suggest(choice, slices.Compact(names)))
 		}
 	}
 	s.Cases = slices.DeleteFunc(s.Cases, func(c Case) bool { return !slices.ContainsFunc(choices, c.chosen) })

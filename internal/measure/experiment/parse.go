@@ -121,7 +121,7 @@ func (f *file) decode(root ast.Node) {
 func (f *file) guest(path string, n ast.Node) {
 	f.Mapping(path, n, map[string]yamldoc.Key{
 		"vcpus":   yamldoc.Scalar(f.Document, &f.spec.Guest.VCPUs, yamldoc.Count(1, stack.MaxVCPUs)),
-		"memory":  yamldoc.Scalar(f.Document, &f.spec.Guest.Memory, stack.ParseBytes),
+		"memory":  yamldoc.Scalar(f.Document, &f.spec.Guest.Memory, yamldoc.Bytes),
 		"release": yamldoc.Scalar(f.Document, &f.spec.Release, text[stack.Release]),
 	})
 }
@@ -140,7 +140,7 @@ func (f *file) configuration(path string, n ast.Node) {
 		"arch":       yamldoc.Scalar(f.Document, &own.Arch, text[stack.Arch]),
 		"release":    yamldoc.Scalar(f.Document, &own.Release, text[stack.Release]),
 		"vcpus":      yamldoc.Scalar(f.Document, &own.VCPUs, yamldoc.Count(1, stack.MaxVCPUs)),
-		"memory":     yamldoc.Scalar(f.Document, &own.Memory, stack.ParseBytes),
+		"memory":     yamldoc.Scalar(f.Document, &own.Memory, yamldoc.Bytes),
 		"vhost_poll": yamldoc.Scalar(f.Document, &own.VHostPoll, yamldoc.Microseconds(stack.MaxVHostPoll)),
 		"queues":     yamldoc.Scalar(f.Document, &own.Queues, yamldoc.Count(1, stack.MaxQueues)),
 		"host":       yamldoc.Scalar(f.Document, &own.Host, yamldoc.Text),
@@ -275,7 +275,7 @@ func parseSeed(text string) (uint64, error) {
 
 // parseSize parses the size of a message, at most 1 GiB.
 func parseSize(text string) (int, error) {
-	n, err := stack.ParseBytes(text)
+	n, err := yamldoc.Bytes(text)
 	if err == nil && n > 1<<30 {
 		err = fmt.Errorf("want at most 1GiB, got %q", text)
 	}

@@ -109,7 +109,7 @@ seed: 18446744073709551615
 // Each test replaces a part of the small file and wants these lines.
 func TestParseRefuses(t *testing.T) {
 	for _, test := range []struct{ old, new, want string }{
-		{"1KiB]", "-3]", `x.yaml:11: cases[0].sizes[1]: want a positive number of bytes such as 1280 or 64KiB, got "-3"`},
+		{"1KiB]", "-3]", `x.yaml:11: cases[0].sizes[1]: want a positive number of bytes such as 1280, 64KiB or 2GiB, got "-3"`},
 		{"1KiB]", "64]", `x.yaml:11: cases[0].sizes[1]: 64 is listed twice`},
 		{"1KiB]", "3]", `x.yaml:11: cases[0].sizes[1]: sockperf: size 3: want 14 to 65507 bytes`},
 		{"    sizes: [64, 1KiB]\n", "", `x.yaml:7: cases[0]: sockperf: size 0: want 14`},
@@ -150,7 +150,7 @@ func TestParseRefuses(t *testing.T) {
 		{"suite: network", "suite: network\nrepetition: 6", `x.yaml:3: repetition: unknown key: did you mean repetitions?`},
 		{"suite: network", "suite: network\nsuite: disk", `x.yaml:3: parse YAML: `},
 		{"suite: network", "suite: network\nseed: 0", `x.yaml:3: seed: want a whole number above 0, got "0"`},
-		{"suite: network", "suite: network\nguest: {memory: 1GB}", `x.yaml:3: guest.memory: want a positive number of bytes such as 1280 or 64KiB, got "1GB"`},
+		{"suite: network", "suite: network\nguest: {memory: 1GB}", `x.yaml:3: guest.memory: want a positive number of bytes such as 1280, 64KiB or 2GiB, got "1GB"`},
 		{"suite: network", "suite: network\nguest: {memory: 9223372036854775807GiB}", `x.yaml:3: guest.memory: want a positive number`},
 		{"suite: network", "suite: network\nengine: runc", `x.yaml:3: engine: unknown engine "runc": want containerd, docker or podman`},
 		{"stack: vm/containerd, network: brfusion}", "stack: vm}\nengine: docker", `x.yaml:6: engine: no configuration has stack vm/containerd`},
@@ -198,7 +198,7 @@ func TestParseTellsEveryMistake(t *testing.T) {
 	text := strings.NewReplacer("1KiB", "0", "name: small", "nam: small", "2s", "later").Replace(small)
 	_, err := Parse("x.yaml", []byte(text))
 	want := `x.yaml:1: nam: unknown key: did you mean name?
-x.yaml:11: cases[0].sizes[1]: want a positive number of bytes such as 1280 or 64KiB, got "0"
+x.yaml:11: cases[0].sizes[1]: want a positive number of bytes such as 1280, 64KiB or 2GiB, got "0"
 x.yaml:14: cases[1].duration: want a duration such as 200ms, 1s or 2m, got "later"`
 	if err == nil || err.Error() != want {
 		t.Errorf("got:\n%v\nwant:\n%s", err, want)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"unnest.io/unnest/internal/yamldoc"
 )
 
 func TestConfigurations(t *testing.T) {
@@ -321,15 +323,10 @@ func TestParseHost(t *testing.T) {
 	}
 }
 
-func TestBytes(t *testing.T) {
+func TestFormatBytes(t *testing.T) {
 	for text, n := range map[string]int64{"1280": 1280, "64KiB": 64 << 10, "1536MiB": 1536 << 20, "2GiB": 2 << 30, "1025": 1025} {
-		if got, err := ParseBytes(text); err != nil || got != n || FormatBytes(n) != text {
-			t.Errorf("ParseBytes(%q) = %d, %v; FormatBytes(%d) = %q", text, got, err, n, FormatBytes(n))
-		}
-	}
-	for _, text := range []string{"", "0", "-1", "1GB", "GiB", "1.5GiB", "9223372036854775807GiB"} {
-		if n, err := ParseBytes(text); err == nil || !strings.Contains(err.Error(), "want a positive number of bytes") {
-			t.Errorf("ParseBytes(%q) = %d, %v", text, n, err)
+		if got, err := yamldoc.Bytes(text); err != nil || got != n || FormatBytes(n) != text {
+			t.Errorf("yamldoc.Bytes(%q) = %d, %v; FormatBytes(%d) = %q", text, got, err, n, FormatBytes(n))
 		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"unnest.io/unnest/internal/yamldoc"
 )
 
 // read parses the output of String, "BrFusion=vm/containerd:network=brfusion", to check
@@ -55,7 +57,7 @@ func (c *Configuration) set(key, value string) (err error) {
 	case "vcpus":
 		c.VCPUs, err = strconv.Atoi(value)
 	case "memory":
-		c.Memory, err = ParseBytes(value)
+		c.Memory, err = yamldoc.Bytes(value)
 	case "vhost_poll":
 		c.VHostPoll, err = time.ParseDuration(value)
 	case "queues":

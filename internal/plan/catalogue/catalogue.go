@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"unnest.io/unnest/internal/plan/cluster"
+	"unnest.io/unnest/internal/yamldoc"
 )
 
 //go:embed *.csv
@@ -121,26 +122,12 @@ const (
 	mostMemory = 1 << 50
 )
 
-// memoryUnits of catalogue files, in bytes.
-var memoryUnits = []struct {
-	name  string
-	bytes int64
-}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}}
-
 func parseMemory(text string) (int64, error) {
-	for _, unit := range memoryUnits {
-		number, ok := strings.CutSuffix(strings.TrimSpace(text), unit.name)
-		if !ok {
-			continue
-		}
-		n, err := parseDecimal(number)
-		whole, part := n/decimals, n%decimals
-		if err != nil || n <= 0 || whole > mostMemory/unit.bytes {
-			break
-		}
-		return whole*unit.bytes + part*(unit.bytes>>10)/decimals<<10, nil
+	n, err := yamldoc.Bytes(text)
+	if err != nil || n < mebibyte || n > mostMemory {
+		return 0, errors.New("want a positive number with MiB, GiB or TiB, such as 8 GiB, at most 1024 TiB")
 	}
-	return 0, errors.New("want a positive number with KiB, MiB, GiB or TiB, such as 8 GiB, at most 1024 TiB")
+	return n, nil
 }
 
 // decimals is 1 in the unit of parseDecimal.

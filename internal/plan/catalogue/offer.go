@@ -267,7 +267,7 @@ func (f offerFile) resources(to *cluster.Resources, pods *int) yamldoc.Key {
 
 func quantity(most, want string, value func(resource.Quantity) int64) func(string) (int64, error) {
 	return func(text string) (int64, error) {
-		q, err := resource.ParseQuantity(text)
+		q, err := resource.ParseQuantity(strings.Replace(text, "iB", "i", 1))
 		if err != nil || q.Sign() < 0 || q.Cmp(resource.MustParse(most)) > 0 {
 			return 0, errors.New("want " + want + ", got " + strconv.Quote(text))
 		}

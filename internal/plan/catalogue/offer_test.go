@@ -18,7 +18,7 @@ unit_prices: {vcpu: 0.02, gib: $0.0025}
 kube_reserved: eks
 system_reserved: {vcpu: 100m, memory: 200Mi}
 daemonsets: {vcpu: 0.3, memory: 500Mi, pods: 4}
-host: {vcpu: 96, memory: 384Gi}
+host: {vcpu: 96, memory: 384GiB}
 billing_minimum: 10s
 `
 
