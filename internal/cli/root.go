@@ -115,7 +115,14 @@ func checkLine(check cobra.PositionalArgs) cobra.PositionalArgs {
 		check = cobra.ArbitraryArgs
 	}
 	return func(cmd *cobra.Command, args []string) error {
-		return usage.Wrap(cmp.Or(check(cmd, args), cmd.ValidateRequiredFlags(), cmd.ValidateFlagGroups()))
+		if err := cmp.Or(check(cmd, args), cmd.ValidateRequiredFlags()); err != nil {
+			return usage.Wrap(err)
+		}
+		if err := cmd.ValidateFlagGroups(); err != nil {
+			_, given, _ := strings.Cut(err.Error(), "; ")
+			return usage.Errorf("flags %s: give one of them", strings.TrimSuffix(given, " were all set"))
+		}
+		return nil
 	}
 }
 
@@ -135,7 +142,7 @@ func newHelpCmd(root *cobra.Command) *cobra.Command {
 }
 
 func unknownCommand(group *cobra.Command, name string) error {
-	return usage.Errorf("unknown command %q%s", name, usage.SuggestCommand(group, name))
+	return usage.Errorf("unknown command %q%s", name, usage.SuggestCommand(group, name, ""))
 }
 
 // wanted says what the flags of a type take whose errors are those of Go's parsers.

@@ -51,7 +51,7 @@ func Args(names ...string) cobra.PositionalArgs {
 		case len(args) < len(names):
 			return Errorf("missing argument %s", strings.Join(names[len(args):], " "))
 		case len(args) > len(names):
-			return Errorf("unexpected argument %q%s", args[len(names)], SuggestCommand(cmd, args[len(names)]))
+			return Errorf("unexpected argument %q%s", args[len(names)], SuggestCommand(cmd, args[len(names)], ""))
 		}
 		return nil
 	}
@@ -65,27 +65,21 @@ func Some(name string) cobra.PositionalArgs {
 // Suggest asks whether name is a misspelling of one of names: it returns ": did you mean
 // X?", or "" when none is similar. prefix precedes each name, such as "--".
 func Suggest(name, prefix string, names []string) string {
-	// Cobra compares names of commands only.
-	group := &cobra.Command{SuggestionsMinimumDistance: 2}
+	group := &cobra.Command{}
 	for _, n := range names {
 		group.AddCommand(&cobra.Command{Use: n, Run: func(*cobra.Command, []string) {}})
 	}
+	return SuggestCommand(group, name, prefix)
+}
+
+// SuggestCommand is Suggest for the names of the subcommands of group.
+func SuggestCommand(group *cobra.Command, name, prefix string) string {
+	group.SuggestionsMinimumDistance = 2
 	found := group.SuggestionsFor(name)
 	if len(found) == 0 || name == "" {
 		return ""
 	}
 	return ": did you mean " + prefix + strings.Join(found, " or "+prefix) + "?"
-}
-
-// SuggestCommand asks whether name is a misspelling of a subcommand of group, as Suggest does.
-func SuggestCommand(group *cobra.Command, name string) string {
-	var names []string
-	for _, c := range group.Commands() {
-		if c.IsAvailableCommand() {
-			names = append(names, c.Name())
-		}
-	}
-	return Suggest(name, "", names)
 }
 
 // value is the value of a flag whose words set checks.

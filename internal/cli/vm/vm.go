@@ -132,6 +132,7 @@ save". Guests reach no registry: their network ends at this machine.`,
 		},
 	}
 	cmd.Flags().StringArrayVar(&only, "guest", nil, "load into guest `NAME` only; may be repeated")
+	usage.Complete(cmd, "guest", completeGuests)
 	return cmd
 }
 
