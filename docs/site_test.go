@@ -41,3 +41,34 @@ func TestSiteNavigation(t *testing.T) {
 		}
 	}
 }
+
+// The README has its parts in the order in which a reader asks for them, on two screens, and each paper with a link.
+func TestREADME(t *testing.T) {
+	content, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(content)
+	if n := strings.Count(text, "\n"); n > 120 {
+		t.Errorf("README.md has %d lines, want at most 120", n)
+	}
+	at := 0
+	for _, part := range []string{
+		"# Unnest\n", "It is for people", "## What is removed\n", "<!-- begin path -->", "## Install\n", "unnest doctor --fix --yes", "To undo that",
+		"## Measure, remove, plan\n", "unnest bench ", "unnest vm up ", "unnest plan ", "make quickstart\n", "make test ", "To undo a trial",
+		"## What your machine needs\n", "## Read on\n", "## The papers\n", "## Status and license\n", "[Apache-2.0](LICENSE)",
+	} {
+		next := strings.Index(text[at:], part)
+		if next < 0 {
+			t.Fatalf("README.md lacks %q after %q", part, text[max(0, at-40):at])
+		}
+		at += next + len(part)
+	}
+	_, papers, _ := strings.Cut(text, "## The papers\n")
+	papers, _, _ = strings.Cut(papers, "\n## ")
+	for _, paper := range strings.Split(papers, "\n- ")[1:] {
+		if !strings.Contains(paper, "](") {
+			t.Errorf("README.md has no link to a paper: %s", paper)
+		}
+	}
+}

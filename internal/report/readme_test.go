@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -28,9 +29,25 @@ func TestReadme(t *testing.T) {
 	}
 	doc := runs.Build(run, samples, runs.Options{})
 	var want strings.Builder
-	for _, p := range dataOf(doc).Paths {
-		var hops []string
+	latency := func(value string) float64 {
+		us, err := strconv.ParseFloat(strings.TrimSuffix(value, " µs"), 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return us
+	}
+	shown := dataOf(doc).Paths
+	for _, p := range shown {
+		var hops, added []string // added: what the first path lacks, in the place of that
 		for _, h := range p.Hops {
+			switch nested := h.Place == "nested"; {
+			case nested:
+				added = append(added, h.Name)
+				continue
+			case len(added) > 0:
+				hops = append(hops, fmt.Sprintf("[%s: %+.1f µs]", strings.Join(added, " → "), latency(p.Value)-latency(shown[0].Value)))
+				added = nil
+			}
 			hops = append(hops, h.Name)
 		}
 		fmt.Fprintf(&want, "    %-8s  %6s  %s\n", p.Configuration, p.Value, strings.Join(hops, " → "))
@@ -42,11 +59,11 @@ func TestReadme(t *testing.T) {
 		t.Fatal(err)
 	}
 	before, rest, begins := strings.Cut(string(page), strings.TrimSuffix(begin, "\n"))
-	shown, after, ends := strings.Cut(rest, end)
+	was, after, ends := strings.Cut(rest, end)
 	switch {
 	case !begins || !ends:
 		t.Fatalf("the README lacks %q or %q", begin, end)
-	case shown == "\n"+want.String():
+	case was == "\n"+want.String():
 	case *update:
 		if err := os.WriteFile(file, []byte(before+begin+want.String()+end+after), 0o644); err != nil {
 			t.Fatal(err)
