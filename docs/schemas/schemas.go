@@ -88,6 +88,7 @@ func (o Output) schema(root string) (*jsonschema.Schema, error) {
 		reflect.TypeFor[summary.Dollars](): {Type: "number"},
 		// The package takes no numbers as keys of a map.
 		reflect.TypeFor[map[segment.Fraction]status.Frames](): {Type: "object"},
+		reflect.TypeFor[map[int]float64]():                    {Type: "object"},
 	}})
 	if err != nil {
 		return nil, err

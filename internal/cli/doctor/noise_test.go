@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"unnest.io/unnest/docs/schemas"
 	"unnest.io/unnest/internal/cli/terminal"
 	"unnest.io/unnest/internal/measure/noise"
 	"unnest.io/unnest/internal/measure/stats"
@@ -57,6 +58,10 @@ func TestMeasureNoise(t *testing.T) {
 		}
 	}
 	var r noiseReport
+	o := schemas.Output{Name: "doctor-noise", Title: "unnest doctor --noise --json", Value: r}
+	if err := o.Test("../../..", *update, out.Bytes()); err != nil {
+		t.Error(err)
+	}
 	if err := json.Unmarshal(out.Bytes(), &r); err != nil || len(r.Works) != 2 || r.Machine.Elapsed < 3*time.Second {
 		t.Fatalf("%+v, %v", r, err)
 	}
