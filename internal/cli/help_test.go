@@ -7,11 +7,12 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"unnest.io/unnest/internal/cli/terminal"
 )
 
-// The help of every command fits a terminal of 80 columns.
+// The help of every command fits a terminal of 80 columns, and writes the values of flags in one way.
 func TestHelpFits(t *testing.T) {
 	const width = 80
 	var out bytes.Buffer
@@ -28,6 +29,12 @@ func TestHelpFits(t *testing.T) {
 				t.Errorf("%s --help has %d columns: %s", cmd.CommandPath(), utf8.RuneCountInString(line), line)
 			}
 		}
+		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			name, _ := pflag.UnquoteUsage(f)
+			if !strings.Contains(name, "|") && name != "" && name[0] >= 'a' {
+				t.Errorf("%s --%s has the value %q: want a name in capitals, in back quotes in its help", cmd.CommandPath(), f.Name, name)
+			}
+		})
 		for _, c := range cmd.Commands() {
 			check(c)
 		}

@@ -74,15 +74,15 @@ the cluster removes it within five minutes. To continue, use --resume.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.Kubeconfig, "kubeconfig", "", "`file` with the cluster and the credentials for it (default: $KUBECONFIG, else ~/.kube/config, else those of the pod)")
-	flags.StringVar(&o.Context, "context", "", "`context` of the kubeconfig (default: its current one)")
-	flags.StringVar(&o.Namespace, "namespace", "", "make pods in the existing `namespace` (default: a new one, which is removed at the end)")
-	flags.StringVar(&o.Image, "image", workload.PeerImage, "`name` of the load generator's image")
-	flags.StringVar(&o.Nodes, "nodes", "", "use these `nodes`, separated by commas (default: those that are ready and take pods)")
+	flags.StringVar(&o.Kubeconfig, "kubeconfig", "", "`FILE` with the cluster and the credentials for it (default: $KUBECONFIG, else ~/.kube/config, else those of the pod)")
+	flags.StringVar(&o.Context, "context", "", "`CONTEXT` of the kubeconfig (default: its current one)")
+	flags.StringVar(&o.Namespace, "namespace", "", "make pods in the existing `NAMESPACE` (default: a new one, which is removed at the end)")
+	flags.StringVar(&o.Image, "image", workload.PeerImage, "`NAME` of the load generator's image")
+	flags.StringVar(&o.Nodes, "nodes", "", "use these `NODES`, separated by commas (default: those that are ready and take pods)")
 	flags.StringVar(&o.Pairs, "pairs", "", "all, or pairs `CLIENT:SERVER` separated by commas (default: the first node with itself, and with the second)")
-	flags.StringVar(&o.LeaveOut, "leave-out", "", "do not measure these `configurations`, separated by commas")
+	flags.StringVar(&o.LeaveOut, "leave-out", "", "do not measure these `CONFIGURATIONS`, separated by commas")
 	flags.Var(usage.Count(&o.Repetitions), "repetitions", "measure `N` repetitions (default: as in the experiment)")
-	flags.DurationVar(&o.Wait, "wait", 5*time.Minute, "time limit for the pods to run")
+	flags.DurationVar(&o.Wait, "wait", 5*time.Minute, "limit of `TIME` for the pods to run")
 	flags.StringVarP(&o.Dir, "output", "o", "", "write the run to the new directory `DIR` (default runs/TIME-NAME)")
 	flags.StringVar(&o.Resume, "resume", "", "continue the run in `DIR`")
 	return cmd

@@ -47,10 +47,10 @@ func newUpCmd(streams terminal.Streams) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&o.Nodes, "nodes", 2, "number of nodes")
-	flags.IntVar(&o.VCPUs, "vcpus", 2, "virtual processors of each node")
+	flags.IntVar(&o.Nodes, "nodes", 2, "number `N` of nodes")
+	flags.IntVar(&o.VCPUs, "vcpus", 2, "`N` virtual processors of each node")
 	flags.Var(usage.Memory(&o.Memory), "memory", "memory of each node, such as 512MiB or 2GiB")
-	flags.IntVar(&o.Slots, "slots", 32, "pods on each node at most; as many NICs can be plugged into it")
+	flags.IntVar(&o.Slots, "slots", 32, "`N` pods on each node at most; as many NICs can be plugged into it")
 	flags.IntVar(&o.Pool, "pool", 4, "`N` of the slots of each node have a NIC plugged in advance, for the next pods")
 	flags.Var(usage.Choice(&o.Network, cluster.BrFusion, cluster.Bridge), "network", "network of pods without a RuntimeClass")
 	flags.Var(usage.Choice(&o.SplitPods, cluster.SpanHost, cluster.SpanNetwork), "split-pods", "split pods that have the annotation unnest.io/split over the nodes; the host or the network of the nodes connects them")
@@ -58,9 +58,9 @@ func newUpCmd(streams terminal.Streams) *cobra.Command {
 	flags.IntVar(&o.Shares, "shares", 0, "`N` volumes that fractions of split pods can have on each node at the same time")
 	flags.Var(usage.Choice(&o.ProxyMode, "iptables", "nftables"), "proxy-mode", "how kube-proxy translates addresses of Services")
 	flags.Var(usage.Choice(&o.IPFamilies, cluster.IPv4, cluster.IPv6, cluster.DualStack), "ip-families", "families of the addresses of pods and Services")
-	flags.IntVar(&o.Port, "port", 0, "port of the API server on 127.0.0.1 (default a free one)")
-	flags.StringVar(&o.programs, "kubernetes", "", "`directory` with the programs of Kubernetes (default kubernetes next to unnest)")
-	flags.DurationVar(&o.Wait, "wait", 5*time.Minute, "time limit for the nodes to become ready")
+	flags.IntVar(&o.Port, "port", 0, "`PORT` of the API server on 127.0.0.1 (default a free one)")
+	flags.StringVar(&o.programs, "kubernetes", "", "`DIR` with the programs of Kubernetes (default kubernetes next to unnest)")
+	flags.DurationVar(&o.Wait, "wait", 5*time.Minute, "limit of `TIME` for the nodes to become ready")
 	flags.BoolVar(&o.cold, "cold", false, "boot the nodes, do not restore them from a snapshot")
 	flags.Var(usage.Choice(&o.accel, "auto", "kvm", "tcg"), "accel", "accelerator (default auto: kvm where it works)")
 	return cmd

@@ -83,20 +83,20 @@ the tenant's network with --address.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Tenant, "tenant", "", "`tenant` of the guest (default: the only one)")
-	f.StringVar(&o.QMP, "qmp", "", "unix `socket` of a QEMU monitor that only the daemon uses")
-	f.StringVar(&o.domain, "libvirt", "", "libvirt `domain` of the guest, instead of --qmp")
-	f.StringVar(&o.socket, "libvirt-socket", quota.DefaultSocket, "`socket` of libvirtd")
-	f.IntVar(&o.Index, "index", 0, "`number` in the names of its TAPs and MACs (default: the lowest that is free)")
-	f.IntVar(&o.Pool, "pool", 0, "warm `NICs` (default: that of the configuration)")
-	f.StringSliceVar(&o.addresses, "address", nil, "own `address` of the guest on the tenant's network; can be repeated")
-	f.StringVar(&o.TAP, "tap", "", "`interface` of the host that is the guest's own NIC (default: the daemon asks the VMM)")
+	f.StringVar(&o.Tenant, "tenant", "", "`TENANT` of the guest (default: the only one)")
+	f.StringVar(&o.QMP, "qmp", "", "unix `SOCKET` of a QEMU monitor that only the daemon uses")
+	f.StringVar(&o.domain, "libvirt", "", "libvirt `DOMAIN` of the guest, instead of --qmp")
+	f.StringVar(&o.socket, "libvirt-socket", quota.DefaultSocket, "`SOCKET` of libvirtd")
+	f.IntVar(&o.Index, "index", 0, "number `N` in the names of its TAPs and MACs (default: the lowest that is free)")
+	f.IntVar(&o.Pool, "pool", 0, "`N` warm NICs (default: that of the configuration)")
+	f.StringSliceVar(&o.addresses, "address", nil, "own `ADDRESS` of the guest on the tenant's network; can be repeated")
+	f.StringVar(&o.TAP, "tap", "", "`INTERFACE` of the host that is the guest's own NIC (default: the daemon asks the VMM)")
 	f.StringVar(&o.MAC, "mac", "", "`MAC` of the guest's own NIC")
-	f.StringVar(&o.Guest.Credentials, "credentials", "", "\"vmm\": the `source` of the credentials is the guest's drive, not the archive (default: the archive)")
+	f.StringVar(&o.Guest.Credentials, "credentials", "", "\"vmm\": the `SOURCE` of the credentials is the guest's drive, not the archive (default: the archive)")
 	f.StringVarP(&o.out, "output", "o", "", "`FILE` for the archive (default: GUEST.tar)")
-	f.StringVar(&o.server, "server", "", "`address:port` of the daemon, as the guest sees it (default: the key listen)")
-	f.StringVar(&o.plugin, "plugin", "", "the program unnest-cni for the guest, a `file` (default: next to unnest)")
-	f.StringVar(&o.pluginDir, "plugin-dir", "/opt/cni/bin", "`directory` of CNI plugins in the guest")
+	f.StringVar(&o.server, "server", "", "`ADDRESS:PORT` of the daemon, as the guest sees it (default: the key listen)")
+	f.StringVar(&o.plugin, "plugin", "", "the program unnest-cni for the guest, a `FILE` (default: next to unnest)")
+	f.StringVar(&o.pluginDir, "plugin-dir", "/opt/cni/bin", "`DIR` of CNI plugins in the guest")
 	return cmd
 }
 

@@ -79,11 +79,11 @@ has not started. A guest identifies itself by a certificate, which
 		Args: usage.Args(),
 		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), opts) },
 	}
-	cmd.PersistentFlags().StringVar(&opts.Config, "config", defaultConfig, "configuration `file`")
-	cmd.PersistentFlags().StringVar(&opts.State, "state", defaultState, "state `directory`")
-	cmd.Flags().StringVar(&opts.Listen, "listen", "", "`address:port` to listen on, as the guests see it, instead of the configuration's")
+	cmd.PersistentFlags().StringVar(&opts.Config, "config", defaultConfig, "configuration `FILE`")
+	cmd.PersistentFlags().StringVar(&opts.State, "state", defaultState, "state `DIR`")
+	cmd.Flags().StringVar(&opts.Listen, "listen", "", "`ADDRESS:PORT` to listen on, as the guests see it, instead of the configuration's")
 	cmd.Flags().BoolVar(&opts.JSON, "log-json", false, "log as JSON")
-	cmd.Flags().StringVar(&opts.Mounts, "mount-namespace", os.Getenv(mountsVariable), "mount namespace of the VMMs, a `file`, for volumes by 9p (default: $"+mountsVariable+", else the daemon's own)")
+	cmd.Flags().StringVar(&opts.Mounts, "mount-namespace", os.Getenv(mountsVariable), "mount namespace of the VMMs, a `FILE`, for volumes by 9p (default: $"+mountsVariable+", else the daemon's own)")
 	cmd.Flags().BoolVarP(&opts.Verbose, "verbose", "v", false, "log each step of each attach and detach")
 	cmd.AddCommand(newStatusCmd(&opts), newEnrollCmd(&opts), newRevokeCmd(&opts), newGuestCmd(&opts), newDetachCmd(&opts), newPolicyCmd(&opts))
 	return cmd
@@ -236,6 +236,6 @@ of its pods stay.`,
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&serial, "serial", "", "revoke the certificate with this `serial` number only, in hex as \"hostd status\" shows it")
+	cmd.Flags().StringVar(&serial, "serial", "", "revoke the certificate with this `SERIAL` number only, in hex as \"hostd status\" shows it")
 	return cmd
 }

@@ -46,11 +46,11 @@ certificate; the policies that are in force stay.`,
 			return o.run(cmd.Context())
 		},
 	}
-	cmd.Flags().StringVar(&o.kubeconfig, "kubeconfig", "", "`file` with the cluster and the credentials for it (default: $KUBECONFIG, else ~/.kube/config, else those of the pod)")
-	cmd.Flags().StringVar(&o.context, "context", "", "`context` of the kubeconfig (default: its current one)")
-	cmd.Flags().StringVar(&o.server, "server", "", "`address:port` of the host daemon")
-	cmd.Flags().StringVar(&o.credentials, "credentials", "", "`directory` of \"unnest hostd policy enroll\"")
-	cmd.Flags().StringVar(&o.http, "http", "", "`address:port` of GET /healthz, which answers 200 while the policies are in force (default: none)")
+	cmd.Flags().StringVar(&o.kubeconfig, "kubeconfig", "", "`FILE` with the cluster and the credentials for it (default: $KUBECONFIG, else ~/.kube/config, else those of the pod)")
+	cmd.Flags().StringVar(&o.context, "context", "", "`CONTEXT` of the kubeconfig (default: its current one)")
+	cmd.Flags().StringVar(&o.server, "server", "", "`ADDRESS:PORT` of the host daemon")
+	cmd.Flags().StringVar(&o.credentials, "credentials", "", "`DIR` of \"unnest hostd policy enroll\"")
+	cmd.Flags().StringVar(&o.http, "http", "", "`ADDRESS:PORT` of GET /healthz, which answers 200 while the policies are in force (default: none)")
 	return cmd
 }
 
