@@ -115,14 +115,11 @@ func checkLine(check cobra.PositionalArgs) cobra.PositionalArgs {
 		check = cobra.ArbitraryArgs
 	}
 	return func(cmd *cobra.Command, args []string) error {
-		if err := cmp.Or(check(cmd, args), cmd.ValidateRequiredFlags()); err != nil {
-			return usage.Wrap(err)
-		}
-		if err := cmd.ValidateFlagGroups(); err != nil {
+		if err := cmd.ValidateFlagGroups(); err != nil { // which words it for programmers
 			_, given, _ := strings.Cut(err.Error(), "; ")
 			return usage.Errorf("flags %s: give one of them", strings.TrimSuffix(given, " were all set"))
 		}
-		return nil
+		return usage.Wrap(cmp.Or(check(cmd, args), cmd.ValidateRequiredFlags()))
 	}
 }
 

@@ -67,9 +67,7 @@ func NewCmd(streams terminal.Streams, run func(context.Context, Options) error) 
 		Long: `Compute what the pods of a cluster cost on VMs: whole, as Kubernetes places them,
 and with the containers of a pod split over several VMs.
 
-  unnest plan --trace [FORMAT:]PATH [flags]
-
-FORMAT is one of ` + strings.Join(trace.Formats(), ", ") + `,
+FORMAT in --trace [FORMAT:]PATH is one of ` + strings.Join(trace.Formats(), ", ") + `,
 or generated:SCALE for random users like those of the Google trace of 2011. The content
 tells dumps of kubectl and tables whose first line names the columns of a format. PATH is
 a file, a directory, a glob, or - for standard input. Traces of one format are read
