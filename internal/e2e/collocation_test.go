@@ -51,7 +51,7 @@ func TestCollocation(t *testing.T) {
 	if err != nil || run.State != result.Complete || run.Tools["apache"] == "" {
 		t.Errorf("run %q with tools %v, %v", run.State, run.Tools, err)
 	}
-	if notes := strings.Join(run.Notes, "\n"); !strings.Contains(notes, "guest died: hvm1") || !strings.Contains(notes, "full load of HVM") {
+	if notes := strings.Join(slices.Concat(run.Notes, run.Conditions), "\n"); !strings.Contains(notes, "guest died: hvm1") || !strings.Contains(notes, "full load of HVM") {
 		t.Errorf("notes:\n%s", notes)
 	}
 	for configuration, domains := range map[string][]string{"CON": {"con1"}, "HVM": {"hvm1"}, "CON-idle": {"con1"}, "HVM-CON": {"hvm1", "con1"}} {

@@ -126,6 +126,13 @@ func resume(ctx context.Context, o Options) error {
 	return finish(o.Streams, o.Resume, "unnest bench", errors.Join(err, dir.Close()))
 }
 
+// needsVirtualization reports whether a configuration has PVH or HVM domains of a Xen host that the run boots.
+func needsVirtualization(c stack.Configuration) bool {
+	return c.Host == "" && slices.ContainsFunc(c.Singles(), func(one stack.Configuration) bool {
+		return one.Stack[0] == stack.XenPVH || one.Stack[0] == stack.XenHVM
+	})
+}
+
 // measure brings the experiment up, runs it and takes it down. begun reports whether the
 // executions began.
 func measure(ctx context.Context, o Options, s *experiment.Spec, dir *rundir.Dir) (begun bool, err error) {
@@ -156,6 +163,11 @@ func measure(ctx context.Context, o Options, s *experiment.Spec, dir *rundir.Dir
 	fmt.Fprintf(o.Streams.Err, "%s: %d executions; accelerator %s (%s)\n", s.Name, dir.Run().Planned, accel.Accel, accel.Reason)
 	for _, w := range s.Warnings() {
 		fmt.Fprintln(o.Streams.Err, "warning: "+w)
+	}
+	if accel.Accel == guest.TCG && slices.ContainsFunc(s.Configurations, needsVirtualization) {
+		if limits := doctor.XenDomains(ctx, doctor.System(image.CacheDir())); limits != "" {
+			fmt.Fprintln(o.Streams.Err, "warning: "+limits)
+		}
 	}
 	progress := newProgress(o.Streams.Err, o.Streams.ErrWidth)
 	b, err := bench.Up(ctx, s, machines.Options{

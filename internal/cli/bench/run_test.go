@@ -15,6 +15,7 @@ import (
 	"unnest.io/unnest/internal/measure/experiment"
 	"unnest.io/unnest/internal/measure/result"
 	"unnest.io/unnest/internal/measure/rundir"
+	"unnest.io/unnest/internal/measure/stack"
 )
 
 // content returns the contents of the files in dir; directories have "/".
@@ -372,5 +373,23 @@ func TestStartChecksTheMachine(t *testing.T) {
 	}
 	if left := content(t, dir); len(left) > 0 {
 		t.Errorf("left %v", left)
+	}
+}
+
+// Only PVH and HVM domains that the run creates itself need hardware virtualization.
+func TestNeedsVirtualization(t *testing.T) {
+	for _, tt := range []struct {
+		c    stack.Configuration
+		want bool
+	}{
+		{stack.Configuration{Stack: stack.Stack{stack.XenPVH}}, true},
+		{stack.Configuration{Domains: []stack.Domain{{Type: "xen-pv"}, {Type: "xen-hvm"}}}, true},
+		{stack.Configuration{Stack: stack.Stack{stack.XenPV}}, false},
+		{stack.Configuration{Stack: stack.Stack{stack.XenPVH}, Host: "ssh://root@xen"}, false},
+		{stack.Configuration{Stack: stack.Stack{stack.VM}}, false},
+	} {
+		if got := needsVirtualization(tt.c); got != tt.want {
+			t.Errorf("%+v: got %t", tt.c, got)
+		}
 	}
 }

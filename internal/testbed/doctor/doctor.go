@@ -216,6 +216,14 @@ func virtualization(ctx context.Context, p Probes) []Check {
 	return append([]Check{qemu, accelerator, nested}, xenDomains(qemu)...)
 }
 
+// XenDomains says which domains are known to fail, or were not tried, in a Xen host that this machine's QEMU emulates; "" if none.
+func XenDomains(ctx context.Context, p Probes) string {
+	for _, c := range xenDomains(qemu(ctx, p)) {
+		return c.Found
+	}
+	return ""
+}
+
 // xenDomains says what is known to fail in a Xen host that this QEMU emulates, and with which nothing was tried. With 7.2,
 // domains of all kinds run.
 func xenDomains(qemu Check) []Check {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"unnest.io/unnest/internal/testbed/doctor"
 	"unnest.io/unnest/internal/testbed/fleet"
 	"unnest.io/unnest/internal/testbed/guest"
 	"unnest.io/unnest/internal/testbed/image"
@@ -79,6 +80,9 @@ func TestHVM(t *testing.T) {
 	if os.Getenv("UNNEST_PRIVILEGED") == "" {
 		t.Skip("set UNNEST_PRIVILEGED=1, as root")
 	}
+	if limits := doctor.XenDomains(t.Context(), doctor.System(image.CacheDir())); limits != "" {
+		t.Skip(limits)
+	}
 	begin := time.Now()
 	step := func(what string) { t.Logf("%4.0f s %s", time.Since(begin).Seconds(), what) }
 	h, image := hostWith(t, image.DefaultRecipe().Xen().Emulated(), step)
@@ -118,11 +122,17 @@ func TestHVM(t *testing.T) {
 	}
 }
 
-// Debian's Xen is the hypervisor of a guest, which creates PV and PVH domains. Commands run in
-// them, Xen says what they use, and a run that knows nothing of them removes them.
+// Debian's Xen is the hypervisor of a guest, which creates PV and PVH domains; only PV domains where
+// others are known to fail. Commands run in them, Xen says what they use, and a run that knows nothing
+// of them removes them.
 func TestDomains(t *testing.T) {
 	if os.Getenv("UNNEST_PRIVILEGED") == "" {
 		t.Skip("set UNNEST_PRIVILEGED=1, as root")
+	}
+	kinds := []Kind{PV, PVH}
+	if limits := doctor.XenDomains(t.Context(), doctor.System(image.CacheDir())); limits != "" {
+		t.Log("two PV domains: ", limits)
+		kinds[1] = PV
 	}
 	begin := time.Now()
 	step := func(what string) { t.Logf("%4.0f s %s", time.Since(begin).Seconds(), what) }
@@ -140,10 +150,14 @@ func TestDomains(t *testing.T) {
 		t.Fatalf("image %+v, %v", h.Image, err)
 	}
 	var domains []*Domain
-	for i, kind := range []Kind{PV, PVH} {
-		t.Run(string(kind), func(t *testing.T) {
-			domains = append(domains, enter(ctx, t, h, Config{Name: string(kind), Kind: kind, Number: i + 1, VCPUs: 1, Memory: 512 << 20}, step))
+	for i, kind := range kinds {
+		name := fmt.Sprintf("%s%d", kind, i+1)
+		t.Run(name, func(t *testing.T) {
+			domains = append(domains, enter(ctx, t, h, Config{Name: name, Kind: kind, Number: i + 1, VCPUs: 1, Memory: 512 << 20}, step))
 		})
+	}
+	if len(domains) < len(kinds) {
+		t.Fatal("not all domains run")
 	}
 	t.Run("Trace", func(t *testing.T) { testTrace(ctx, t, h, domains[0], domains[1]) })
 	if all, err := h.List(ctx); err != nil || len(all) == 0 {
@@ -180,7 +194,7 @@ func enter(ctx context.Context, t *testing.T, h *Host, c Config, step func(strin
 	}
 	out, err := place.Output(ctx, in, "sh", "-ec", "hostname; cat /sys/hypervisor/guest_type 2>/dev/null || echo; echo x >/root/x; stat -f -c %T /var/lib/unnest/work; grep -c norandmaps /proc/cmdline || true")
 	fixed := map[bool]int{true: 1}[h.Emulated]
-	if want := fmt.Sprintf("%s\n%s\next2/ext3\n%d\n", c.Kind, guestType, fixed); err != nil || string(out) != want {
+	if want := fmt.Sprintf("%s\n%s\next2/ext3\n%d\n", c.Name, guestType, fixed); err != nil || string(out) != want {
 		t.Errorf("got %q, %v; want %q", out, err, want)
 	}
 	if said := d.console(); !strings.Contains(said, "its console ends: ") {
