@@ -655,8 +655,8 @@ func replicas(name string, count int32) *appsv1.Deployment {
 	}}
 }
 
-// While no controller runs, the garbage collector deletes companions after their pod. One that has lost its owner is deleted by the
-// next controller.
+// While no controller runs, companions are not evicted, and the garbage collector deletes them after their pod. One that has lost its owner
+// is deleted by the next controller.
 func (w *world) orphan() {
 	stop := w.controller(0)
 	p, other := pod("shop", "web", "a;b", "a", "b"), pod("shop", "other", "a;b", "a", "b")
@@ -664,6 +664,9 @@ func (w *world) orphan() {
 	w.create(other)
 	w.running("web", "web-f1", "other", "other-f1")
 	stop()
+	if err := w.evict("web-f1", nil); err == nil || !strings.Contains(err.Error(), `failed calling webhook "evict.split.unnest.io"`) {
+		w.t.Errorf("a companion is evicted without a webhook: %v", err)
+	}
 	w.check(w.Delete(w.t.Context(), other, client.GracePeriodSeconds(0)))
 	w.eventually("the garbage collector deletes the companion", func() error {
 		c, err := w.get("other-f1")
