@@ -1,27 +1,21 @@
 package splitcontroller
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"unnest.io/unnest/internal/kube/splitpod"
 )
 
-// admit changes new pods with the annotation, and refuses those that cannot be split. It has evictions of companions
-// end whole pods.
+// admit changes new pods with the annotation, and refuses those that cannot be split.
 type admit struct {
 	decoder admission.Decoder
 	client  client.Client
@@ -31,9 +25,6 @@ type admit struct {
 
 // Handle implements admission.Handler.
 func (a *admit) Handle(ctx context.Context, request admission.Request) admission.Response {
-	if request.SubResource == "eviction" {
-		return a.evict(ctx, request)
-	}
 	var p corev1.Pod
 	if err := a.decoder.Decode(request, &p); err != nil {
 		return admission.Errored(http.StatusBadRequest, err)
@@ -83,8 +74,10 @@ func (a *admit) try(ctx context.Context, p *corev1.Pod) error {
 		return err
 	}
 	for i, c := range all {
-		if c.Name, c.GenerateName = "", c.Name+"-"; p.Name == "" { // the API server makes the name later
-			c.GenerateName = p.GenerateName
+		if p.Name == "" { // the API server makes the name later
+			c.Name, c.GenerateName = "", p.GenerateName
+		} else {
+			c.GenerateName, c.Name = c.Name+"-", ""
 		}
 		c.OwnerReferences = nil // the pod has no UID yet
 		if err := a.client.Create(ctx, c, client.DryRunAll); err != nil {
@@ -92,36 +85,4 @@ func (a *admit) try(ctx context.Context, p *corev1.Pod) error {
 		}
 	}
 	return nil
-}
-
-// evict evicts the pod of a companion that is to be evicted, because its loss ends the pod: so the pod's PodDisruptionBudgets are asked and
-// counted down, and a refusal of theirs is the answer. Other evictions pass.
-func (a *admit) evict(ctx context.Context, request admission.Request) admission.Response {
-	var e policyv1.Eviction // of any version
-	var c, p corev1.Pod
-	err := errors.Join(json.Unmarshal(request.Object.Raw, &e), a.client.Get(ctx, client.ObjectKey{Namespace: request.Namespace, Name: request.Name}, &c))
-	if owner := metav1.GetControllerOf(&c); err == nil && owner != nil {
-		err = a.client.Get(ctx, client.ObjectKey{Namespace: request.Namespace, Name: owner.Name}, &p)
-	}
-	o := cmp.Or(e.DeleteOptions, &metav1.DeleteOptions{})
-	if err == nil && splitpod.Owns(&p, &c) && !splitpod.Ended(&p) && c.DeletionTimestamp == nil && meets(&c, o.Preconditions) {
-		if request.DryRun != nil && *request.DryRun {
-			o.DryRun = []string{metav1.DryRunAll}
-		}
-		o.Preconditions = metav1.NewUIDPreconditions(string(p.UID))
-		err = a.client.SubResource("eviction").Create(ctx, &p, &policyv1.Eviction{DeleteOptions: o})
-	}
-	if client.IgnoreNotFound(err) == nil { // or the pod is gone
-		return admission.Allowed("")
-	}
-	answer := admission.Errored(http.StatusInternalServerError, err)
-	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
-		*answer.Result = status.Status() // with its code, so that kubectl drain tries again
-	}
-	return answer
-}
-
-// meets reports whether the API server deletes a pod on these conditions.
-func meets(p *corev1.Pod, c *metav1.Preconditions) bool {
-	return c == nil || (c.UID == nil || *c.UID == p.UID) && (c.ResourceVersion == nil || *c.ResourceVersion == p.ResourceVersion)
 }

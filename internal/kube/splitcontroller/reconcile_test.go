@@ -2,26 +2,21 @@ package splitcontroller
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"unnest.io/unnest/internal/kube/splitpod"
 )
@@ -33,7 +28,6 @@ type api struct {
 	nodes  []corev1.Node
 	volume corev1.PersistentVolume
 	log    []string
-	budget error // of evictions
 }
 
 func (a *api) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
@@ -95,19 +89,6 @@ func (a *api) Status() client.SubResourceWriter { return statusWriter{a: a} }
 
 func (w statusWriter) Patch(ctx context.Context, o client.Object, patch client.Patch, _ ...client.SubResourcePatchOption) error {
 	return w.a.Patch(ctx, o, patch)
-}
-
-type evictions struct {
-	client.SubResourceClient
-	a *api
-}
-
-func (a *api) SubResource(string) client.SubResourceClient { return evictions{a: a} }
-
-func (e evictions) Create(_ context.Context, o, eviction client.Object, _ ...client.SubResourceCreateOption) error {
-	options, err := json.Marshal(eviction.(*policyv1.Eviction).DeleteOptions)
-	e.a.log = append(e.a.log, "evict "+o.GetName()+" "+string(options))
-	return errors.Join(err, e.a.budget)
 }
 
 type labelSet map[string]string
@@ -226,7 +207,8 @@ func TestForbidden(t *testing.T) {
 	if !slices.Equal(a.log[1:], []string{"delete second"}) {
 		t.Errorf("got %q, want the younger pod deleted", a.log[1:])
 	}
-	if err := (&admit{cache: a}).queue(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop"}}); err == nil || !strings.Contains(err.Error(), "pod first waits") {
+	admission := &admit{cache: a}
+	if err := admission.queue(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop"}}); err == nil || !strings.Contains(err.Error(), "pod first waits") {
 		t.Errorf("the next pod: %v, want it refused", err)
 	}
 	for _, want := range []string{"SplitWaits", "SplitWaits", "SplitRebuild"} {
@@ -254,60 +236,6 @@ func TestOrphan(t *testing.T) {
 	r.run(t, "web-f1")
 	if !slices.Equal(a.log, []string{"delete web-f1"}) {
 		t.Errorf("got %q", a.log)
-	}
-}
-
-// The pod of a companion that is evicted is evicted, unless it ends anyway, or the API server does not evict the companion either.
-func TestEvict(t *testing.T) {
-	budget := apierrors.NewTooManyRequests("budget", 0)
-	now := metav1.Now()
-	yes := true
-	for _, tt := range []struct {
-		what, eviction string
-		change         func(a *api, request *admission.Request)
-		want           string // options of the pod's eviction; empty: there is none
-		code           int32  // of the refusal
-	}{
-		{what: "a companion", eviction: `{}`, want: `{"preconditions":{"uid":"uid of web"}}`},
-		{what: "with a grace period", eviction: `{"deleteOptions":{"gracePeriodSeconds":7}}`, want: `{"gracePeriodSeconds":7,"preconditions":{"uid":"uid of web"}}`},
-		{what: "a budget", eviction: `{}`, change: func(a *api, _ *admission.Request) { a.budget = budget }, want: `{"preconditions":{"uid":"uid of web"}}`, code: 429},
-		{what: "dry run", eviction: `{}`, change: func(_ *api, r *admission.Request) { r.DryRun = &yes }, want: `{"preconditions":{"uid":"uid of web"},"dryRun":["All"]}`},
-		{what: "dry run in the body", eviction: `{"deleteOptions":{"dryRun":["All"]}}`, want: `{"preconditions":{"uid":"uid of web"},"dryRun":["All"]}`},
-		{what: "its UID", eviction: `{"deleteOptions":{"preconditions":{"uid":"c","resourceVersion":"5"}}}`, want: `{"preconditions":{"uid":"uid of web"}}`},
-		{what: "another UID", eviction: `{"deleteOptions":{"preconditions":{"uid":"other"}}}`},
-		{what: "an earlier version", eviction: `{"deleteOptions":{"preconditions":{"resourceVersion":"4"}}}`},
-		{what: "the pod has succeeded", eviction: `{}`, change: func(a *api, _ *admission.Request) { a.pods[0].Status.Phase = corev1.PodSucceeded }},
-		{what: "the pod is deleted", eviction: `{}`, change: func(a *api, _ *admission.Request) { a.pods[0].DeletionTimestamp = &now }},
-		{what: "the pod is gone", eviction: `{}`, change: func(a *api, _ *admission.Request) { a.pods = a.pods[1:] }},
-		{what: "the pod goes meanwhile", eviction: `{}`, want: `{"preconditions":{"uid":"uid of web"}}`, change: func(a *api, _ *admission.Request) { a.budget = apierrors.NewNotFound(corev1.Resource("pods"), "web") }},
-		{what: "the companion is deleted", eviction: `{}`, change: func(a *api, _ *admission.Request) { a.pods[1].DeletionTimestamp = &now }},
-		{what: "the companion is gone", eviction: `{}`, change: func(a *api, _ *admission.Request) { a.pods = a.pods[:1] }},
-		{what: "another pod of the name", eviction: `{}`, change: func(a *api, _ *admission.Request) { a.pods[1].OwnerReferences = nil }},
-		{what: "of an earlier pod", eviction: `{}`, change: func(a *api, _ *admission.Request) { a.pods[0].UID = "later" }},
-		{what: "no eviction", eviction: `[]`, code: 500},
-	} {
-		p := splitPod(t, "web", unchanged)
-		splitpod.Prepare(p, splitpod.Placement{Host: "host"}, "key")
-		companions, err := splitpod.Companions(p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		companions[0].UID, companions[0].ResourceVersion = "c", "5"
-		a, _, _ := newAPI(p, companions[0])
-		request := admission.Request{AdmissionRequest: admissionv1.AdmissionRequest{
-			Namespace: "shop", Name: "web-f1", SubResource: "eviction", Object: runtime.RawExtension{Raw: []byte(tt.eviction)},
-		}}
-		if tt.change != nil {
-			tt.change(a, &request)
-		}
-		answer := (&admit{client: a}).Handle(t.Context(), request)
-		want := []string{"evict web " + tt.want}
-		if tt.want == "" {
-			want = nil
-		}
-		if !slices.Equal(a.log, want) || answer.Allowed != (tt.code == 0) || tt.code != 0 && answer.Result.Code != tt.code {
-			t.Errorf("%s: got %q and the answer %+v; want %q, and the code %d", tt.what, a.log, answer, want, tt.code)
-		}
 	}
 }
 

@@ -110,7 +110,7 @@ func environment(p *corev1.Pod, variables []corev1.EnvVar) {
 		if v.ValueFrom == nil || v.ValueFrom.FieldRef == nil {
 			continue
 		}
-		value := ""
+		value, ok := "", true
 		switch path := v.ValueFrom.FieldRef.FieldPath; {
 		case path == "metadata.name":
 			value = p.Name
@@ -121,9 +121,11 @@ func environment(p *corev1.Pod, variables []corev1.EnvVar) {
 		case strings.HasPrefix(path, "metadata.annotations["):
 			value = p.Annotations[subscript(path)]
 		default:
-			continue
+			ok = false
 		}
-		v.Value, v.ValueFrom = strings.ReplaceAll(value, "$(", "$$("), nil // the kubelet expands values
+		if ok {
+			v.Value, v.ValueFrom = strings.ReplaceAll(value, "$(", "$$("), nil // the kubelet expands values
+		}
 	}
 }
 

@@ -44,17 +44,12 @@ func Next(p *corev1.Pod, companions []*corev1.Pod, in Cluster) (Step, error) {
 	companions = slices.Clone(companions)
 	slices.SortFunc(companions, byNumber)
 	switch {
-	case Ended(p):
+	case p.DeletionTimestamp != nil, p.Status.Phase == corev1.PodSucceeded, p.Status.Phase == corev1.PodFailed:
 		return Step{Delete: slices.DeleteFunc(companions, func(c *corev1.Pod) bool { return c.DeletionTimestamp != nil })}, nil
 	case gated(p):
 		return hold(p, companions, in)
 	}
 	return keep(p, companions, in)
-}
-
-// Ended reports whether the pod is deleted, or has done its work, so that its companions end.
-func Ended(p *corev1.Pod) bool {
-	return p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
 // prepared reports whether Prepare has been done.
@@ -212,10 +207,13 @@ func Yield(p *corev1.Pod, pods []*corev1.Pod, now time.Time) string {
 
 // Prepare notes in the pod what its fractions need before they exist.
 func Prepare(p *corev1.Pod, place Placement, key string) {
-	if p.Spec.NodeSelector == nil {
-		p.Spec.NodeSelector = map[string]string{}
+	set := func(m *map[string]string, key, value string) {
+		if *m == nil {
+			*m = map[string]string{}
+		}
+		(*m)[key] = value
 	}
-	p.Spec.NodeSelector[HostLabel] = place.Host
+	set(&p.Spec.NodeSelector, HostLabel, place.Host)
 	if fractions, err := further(p); err == nil && len(place.Nodes) == 1+len(fractions) {
 		prefer(&p.Spec, place.Nodes[0], "")
 		for i := range fractions {
@@ -224,11 +222,11 @@ func Prepare(p *corev1.Pod, place Placement, key string) {
 		text, _ := json.Marshal(fractions) // it was JSON before
 		p.Annotations[CompanionsAnnotation] = string(text)
 	}
-	metav1.SetMetaDataLabel(&p.ObjectMeta, PodLabel, string(p.UID))
-	metav1.SetMetaDataLabel(&p.ObjectMeta, FractionLabel, "0")
-	metav1.SetMetaDataAnnotation(&p.ObjectMeta, SegmentAnnotation, string(p.UID))
+	set(&p.Labels, PodLabel, string(p.UID))
+	set(&p.Labels, FractionLabel, "0")
+	set(&p.Annotations, SegmentAnnotation, string(p.UID))
 	if p.Annotations[KeyAnnotation] == "" { // an earlier version has admitted the pod
-		metav1.SetMetaDataAnnotation(&p.ObjectMeta, KeyAnnotation, key)
+		set(&p.Annotations, KeyAnnotation, key)
 	}
 }
 
