@@ -250,12 +250,21 @@ func Count(low, high int) func(string) (int, error) {
 		func(n int) bool { return low <= n && n <= high })
 }
 
-// Bytes accepts a positive amount of memory: a whole number of bytes, also with a unit such as KiB or GiB, or Ki
-// and Gi as Kubernetes writes them.
+var memory = regexp.MustCompile(`^(\d+|\d+(\.\d+)? ?[KMGT]i)B?$`)
+
+// Bytes accepts a positive amount of memory: a whole number of bytes, or a number with a unit such as KiB or GiB, or Ki
+// and Gi as Kubernetes writes them. It leaves out a fraction of a byte.
 func Bytes(text string) (int64, error) {
-	q, err := resource.ParseQuantity(strings.Replace(strings.ReplaceAll(text, " ", ""), "iB", "i", 1))
-	n := q.Value()
-	if err != nil || n <= 0 || n == math.MaxInt64 || q.CmpInt64(n) != 0 {
+	var q resource.Quantity
+	var err error
+	if memory.MatchString(text) {
+		q, err = resource.ParseQuantity(strings.TrimSuffix(strings.ReplaceAll(text, " ", ""), "B"))
+	}
+	n := q.Value() // rounded up
+	if q.CmpInt64(n) < 0 {
+		n--
+	}
+	if err != nil || n <= 0 || q.CmpInt64(math.MaxInt64) >= 0 {
 		return 0, fmt.Errorf("want a positive number of bytes such as 1280, 64KiB or 2GiB, got %q", text)
 	}
 	return n, nil

@@ -77,13 +77,13 @@ keepers:
 // Memory is written in one way, in files and on command lines.
 func TestBytes(t *testing.T) {
 	for text, want := range map[string]int64{
-		"1280": 1280, "64KiB": 64 << 10, "64Ki": 64 << 10, "1536MiB": 1536 << 20, "2GiB": 2 << 30, "2 GiB": 2 << 30, "2Gi": 2 << 30, "1.5GiB": 3 << 29, "1TiB": 1 << 40,
+		"1280": 1280, "64KiB": 64 << 10, "64Ki": 64 << 10, "1536MiB": 1536 << 20, "2GiB": 2 << 30, "2 GiB": 2 << 30, "2Gi": 2 << 30, "1.5GiB": 3 << 29, "1TiB": 1 << 40, "1.7 GiB": 1825361100, "1.0000000001GiB": 1 << 30,
 	} {
 		if got, err := yamldoc.Bytes(text); err != nil || got != want {
 			t.Errorf("%q: got %d, %v; want %d", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"", "0", "-1", "1GB", "GiB", "0.3", "500m", "1.0000000001GiB", "9223372036854775807GiB", "9223372036854775808"} {
+	for _, text := range []string{"", "0", "-1", "1GB", "GiB", "0.3", "1.5", "500m", "1000m", "1e3", "2G", "1M", "64 128", "1 0 GiB", "2  GiB", "9223372036854775807GiB", "9223372036854775808"} {
 		if n, err := yamldoc.Bytes(text); err == nil || !strings.HasPrefix(err.Error(), "want a positive number of bytes") {
 			t.Errorf("%q: got %d, %v", text, n, err)
 		}

@@ -71,7 +71,7 @@ func TestUpOptions(t *testing.T) {
 		{"a name twice", func(o *upOptions) { o.names = []string{"one", "two", "one"} }, "NAME one is there twice: name each guest once"},
 		{"no processor", func(o *upOptions) { o.vcpus = 0 }, "--vcpus 0: want 1 to 255"},
 		{"too many processors", func(o *upOptions) { o.vcpus = 256 }, "--vcpus 256: want 1 to 255"},
-		{"little memory", func(o *upOptions) { o.memory = 255 << 20 }, "--memory 255MiB: want at least 256MiB"},
+		{"little memory", func(o *upOptions) { o.memory = 255 << 20 }, "--memory 255MiB: want at least 256MiB; a number without a unit is in bytes"},
 		{"negative pool", func(o *upOptions) { o.pool = -1 }, "--pool -1: want 0 or more"},
 		{"polling", func(o *upOptions) { o.poll = 50 * time.Microsecond }, ""},
 		{"polling too long", func(o *upOptions) { o.poll = 11 * time.Millisecond }, "--vhost-poll 11ms: want whole microseconds from 0 to 10ms"},

@@ -101,36 +101,39 @@ func ObserveTAPs() ([]hotplug.ObservedTAP, error) {
 // ReviveTAPs keeps the VMM alive if another program has deleted TAPs of its NICs, see tap.Revive.
 // The containers of those NICs have no network from then on. there has the host's TAPs.
 func (g *Guest) ReviveTAPs(ctx context.Context, there []hotplug.ObservedTAP) {
-	_ = g.submit(ctx, func(context.Context) { g.nics.reviveTAPs(there) }) // if its run has ended, nothing is to do
+	_ = g.submit(ctx, func(context.Context) { // if its run has ended, nothing is to do
+		g.nics.revive(func(s hotplug.Slot, name string) bool {
+			return !slices.ContainsFunc(there, func(t hotplug.ObservedTAP) bool { return t.Name == name })
+		})
+	})
 }
 
-// reviveTAPs is ReviveTAPs. If there is nil, it looks itself.
-func (n *nics) reviveTAPs(there []hotplug.ObservedTAP) {
+// reviveTAP is ReviveTAPs for the NIC of a device, before the guest is asked for it.
+func (n *nics) reviveTAP(device string) {
+	n.revive(func(s hotplug.Slot, name string) bool {
+		if s.Device != device {
+			return false
+		}
+		endpoint, gone := n.host.Segments.Gone(name)
+		if !endpoint {
+			_, err := link.Find(name)
+			gone = link.IsGone(err)
+		}
+		return gone
+	})
+}
+
+// revive has the VMM's TAPs revived if lacks says so of the TAP of a NIC of ours.
+func (n *nics) revive(lacks func(s hotplug.Slot, name string) bool) {
 	pid := n.ProcessID()
-	if pid == 0 || !slices.ContainsFunc(n.state.Slots(), func(s hotplug.Slot) bool { return n.lacksTAP(s, there) }) {
+	if pid == 0 || !slices.ContainsFunc(n.state.Slots(), func(s hotplug.Slot) bool {
+		return s.Generation > 0 && s.Device == s.DeviceID() && lacks(s, s.TAP(n.Record.TAPPrefix()))
+	}) {
 		return
 	}
 	if count, err := tap.Revive(pid); count > 0 || err != nil {
 		n.log.Warn("TAPs of the guest were deleted by another program: their containers have no network", "taps", count, "error", err)
 	}
-}
-
-// lacksTAP reports whether a slot has a NIC of ours, but the host not its TAP.
-func (n *nics) lacksTAP(s hotplug.Slot, there []hotplug.ObservedTAP) bool {
-	name := s.TAP(n.Record.TAPPrefix())
-	if s.Generation == 0 || s.Device != s.DeviceID() {
-		return false
-	}
-	if there == nil {
-		if _, err := link.Find(name); err == nil {
-			return false
-		}
-		var err error
-		if there, err = ObserveTAPs(); err != nil { // it may be an endpoint's
-			return false
-		}
-	}
-	return !slices.ContainsFunc(there, func(t hotplug.ObservedTAP) bool { return t.Name == name })
 }
 
 func (n *nics) count() int {
@@ -175,7 +178,7 @@ func (n *nics) performAction(ctx context.Context, action hotplug.Action) hotplug
 	case hotplug.Adopted:
 		n.tryAdopt(ctx, a.Attachment.Key)
 	case hotplug.DeviceDel:
-		n.reviveTAPs(nil)
+		n.reviveTAP(a.ID)
 		return n.deleteDevice(bound, a)
 	case hotplug.NetdevDel:
 		n.checkRemoved(ctx, a, n.vmm.DeleteNetdev(bound, a.ID))

@@ -200,6 +200,17 @@ func (r *Registry) Disconnect(port string) (found bool, err error) {
 	return found, err
 }
 
+// Gone reports whether a port is an endpoint's, and then, whether the TAP of its segment was deleted.
+func (r *Registry) Gone(port string) (found, gone bool) {
+	_ = r.with(r.at(port), func(e *endpoint) error {
+		if found = e != nil; found {
+			gone = e.segment.dead || e.segment.loop.gone()
+		}
+		return nil
+	})
+	return found, gone
+}
+
 // ClosePort closes the queue of the endpoint at a port and removes the endpoint. It
 // returns false if the port is not an endpoint's.
 func (r *Registry) ClosePort(port string) (found bool, err error) {

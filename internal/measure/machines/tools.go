@@ -17,16 +17,17 @@ import (
 // VersionNumber matches the first number of a version that a tool prints.
 var VersionNumber = regexp.MustCompile(`\d+\.\d+[^\s,]*`)
 
-// OfEachRelease returns one configuration for each release of Debian and engine in the machines that this
+// OfEachRelease returns one configuration for each architecture, release of Debian and engine in the machines that this
 // run boots, or that are this host.
 func (b *Set) OfEachRelease() (all []stack.Configuration) {
 	type packages struct {
-		release stack.Release
-		engine  stack.Layer
+		architecture stack.Arch
+		release      stack.Release
+		engine       stack.Layer
 	}
 	var seen []packages
 	for _, c := range b.Spec.Configurations {
-		of := packages{release: c.Release}
+		of := packages{architecture: c.Architecture(), release: c.Release}
 		if engine, _ := c.Stack.Engine(); engine == stack.Docker || engine == stack.Podman {
 			of.engine = engine // the other machines have containerd, used or not
 		}

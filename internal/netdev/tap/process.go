@@ -6,8 +6,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -38,6 +40,10 @@ func Descriptors(pid int, name string) ([]int, error) {
 // descriptor.
 func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
 
+// openTime is more than a process takes to make a TAP of a descriptor that it has just opened,
+// which has no TAP either.
+const openTime = 5 * time.Millisecond
+
 // Revive gives a VMM new TAPs for its descriptors of those that somebody has deleted, and
 // returns how many. Each is down and on no bridge, so it passes no frame. It disappears when
 // the VMM closes the descriptor. A descriptor without a TAP reports an error for ever: QEMU's
@@ -48,6 +54,11 @@ func Revive(pid int) (revived int, err error) {
 	if err != nil || len(fds) == 0 {
 		return 0, err
 	}
+	time.Sleep(openTime)
+	again, err := Descriptors(pid, "")
+	if err != nil {
+		return 0, err
+	}
 	process, err := unix.PidfdOpen(pid, 0)
 	if errors.Is(err, unix.ESRCH) {
 		return 0, nil
@@ -56,6 +67,9 @@ func Revive(pid int) (revived int, err error) {
 		return 0, fmt.Errorf("open process %d: %w", pid, err)
 	}
 	for _, fd := range fds {
+		if !slices.Contains(again, fd) {
+			continue
+		}
 		is, reviveErr := revive(process, fd)
 		if is {
 			revived++

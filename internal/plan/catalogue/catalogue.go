@@ -122,12 +122,13 @@ const (
 	mostMemory = 1 << 50
 )
 
+// parseMemory returns whole KiB.
 func parseMemory(text string) (int64, error) {
-	n, err := yamldoc.Bytes(text)
+	n, err := yamldoc.Bytes(strings.TrimSpace(text))
 	if err != nil || n < mebibyte || n > mostMemory {
 		return 0, errors.New("want a positive number with MiB, GiB or TiB, such as 8 GiB, at most 1024 TiB")
 	}
-	return n, nil
+	return n >> 10 << 10, nil
 }
 
 // decimals is 1 in the unit of parseDecimal.
