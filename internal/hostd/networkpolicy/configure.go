@@ -1,6 +1,7 @@
 package networkpolicy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -84,7 +85,7 @@ func (p *Policies) applyAll() error {
 	var errs []error
 	for name, all := range p.inForce {
 		p.inForce[name] = slices.DeleteFunc(slices.Clone(all), func(port isolation.Port) bool {
-			now, ok := p.ports[port.Interface]
+			now, ok := p.ports[cmp.Or(p.spoken[port.Interface][port.Address], port.Interface)]
 			return ok && now.tenant != name
 		})
 		if p.tenants[name] == nil {
@@ -101,9 +102,12 @@ func (p *Policies) applyAll() error {
 
 // use makes the tenants' bridges those on which ports are filtered.
 func (p *Policies) use(tenants map[string]*tenant) {
+	was, nodes := p.ports, p.nodeNames()
 	p.tenants, p.ports = tenants, map[string]podPort{}
-	nodes := p.nodeNames()
 	for iface, r := range p.records {
+		if t := tenants[was[iface].tenant]; t != nil {
+			t.tellOwner(r.PodUID) // the bridge may be another tenant's now
+		}
 		p.assign(iface, r, nodes)
 	}
 }
@@ -213,7 +217,7 @@ func (p *Policies) fill() (err error) {
 // readSpoken reads the service addresses that an earlier daemon has filtered, so that they stay
 // filtered until the guests are taken over.
 func (p *Policies) readSpoken() error {
-	left, err := isolation.Addresses()
+	left, err := p.addresses()
 	for tap, addresses := range left {
 		p.spoken[tap] = map[netip.Addr]string{}
 		for iface, port := range p.ports {

@@ -26,21 +26,29 @@ var errCrash = errors.New("the daemon crashes here")
 
 // crashHost is a host whose daemon crashes before or after a step that changes the kernel or the disk.
 // After each step, every NIC on a bridge has a policy that its pod may have then, or none of its
-// connections.
+// connections, and so have the pods' service addresses.
 type crashHost struct {
 	*testing.T
 	dir      string
-	filter   map[string]isolation.Port
+	filter   map[portKey]isolation.Port
 	links    map[string]link.Link
 	full     bool // the disk
 	policies *Policies
 
+	now, next quota.Config // in force; during a change, what comes into force: at a start, when the guests are taken over
+
 	steps, crashAt int
 	after          bool     // crash after the step
+	refuseAt       int      // how many changes of the packet filter later the kernel refuses one; -1: it has refused it
 	done           []string // the steps
 
-	spoken bool                             // a client has committed: until then, pods may do everything
-	may    map[string][]isolation.Direction // what pods may have by their policies, by UID
+	records map[string]attachment.Record     // of the pods that have, or had, the NICs
+	spoken  map[string]bool                  // by tenant, if a client has committed: until then, pods may do everything
+	may     map[string]map[string][]podRules // what pods may have by their policies, by tenant and UID
+	of      map[string][]netip.Addr          // service addresses that the daemon has given, by port
+	own     []string                         // guests' own NICs that the daemon guards
+	guard   map[string]map[netip.Addr]string // service addresses that guests may send from, by their own NICs
+	live    map[netip.Addr]string            // those of pods that run, with their ports
 }
 
 const crashBridge = 1
@@ -52,7 +60,8 @@ func newCrashHost(t *testing.T, crashAt int, after bool) *crashHost {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return &crashHost{
-		T: t, dir: dir, crashAt: crashAt, after: after, filter: map[string]isolation.Port{}, may: map[string][]isolation.Direction{},
+		T: t, dir: dir, crashAt: crashAt, after: after, filter: map[portKey]isolation.Port{}, may: map[string]map[string][]podRules{}, spoken: map[string]bool{},
+		records: map[string]attachment.Record{}, guard: map[string]map[netip.Addr]string{}, live: map[netip.Addr]string{},
 		links: map[string]link.Link{"br1": {Name: "br1", Index: crashBridge}},
 	}
 }
@@ -76,17 +85,68 @@ func (h *crashHost) step(what string, f func() error) error {
 func (h *crashHost) check() {
 	h.Helper()
 	for name, l := range h.links {
-		if l.Master == 0 {
-			continue
-		}
-		port, filtered := h.filter[name]
-		closed := filtered && port.Ingress != nil && len(port.Ingress.Allow) == 0 && port.Egress != nil && len(port.Egress.Allow) == 0
-		_, r, _ := attachment.ParseAlias(l.Alias)
-		named := filtered && port.Ingress != nil && slices.ContainsFunc(h.may[r.PodUID], func(d isolation.Direction) bool { return reflect.DeepEqual(d.Allow, port.Ingress.Allow) })
-		if !closed && !named && h.spoken {
-			h.Fatalf("crash at %d, after it %t: %s of pod %q has %+v (filtered %t), want closed or one of %v; after %q", h.crashAt, h.after, name, r.PodUID, port.Ingress, filtered, h.may[r.PodUID], h.done)
+		if r := h.records[name]; l.Master != 0 && !h.permits(r, h.filter[portKey{iface: name}], false) {
+			h.fail(portKey{iface: name}, r)
 		}
 	}
+	for a, name := range h.live {
+		for tap, all := range h.guard {
+			k := portKey{tap, a}
+			if _, may := all[a]; may && !h.permits(h.records[name], h.filter[k], true) {
+				h.fail(k, h.records[name])
+			}
+		}
+	}
+}
+
+func (h *crashHost) fail(k portKey, r attachment.Record) {
+	h.Helper()
+	port, filtered := h.filter[k]
+	h.Fatalf("crash at %d, after it %t: %v of pod %q on %s has %s (filtered %t), want closed or one of %v; after %q",
+		h.crashAt, h.after, k, r.PodUID, r.Bridge, portText(port), filtered, h.may, h.done)
+}
+
+func portText(p isolation.Port) string {
+	return fmt.Sprintf("ingress %+v egress %+v", p.Ingress, p.Egress)
+}
+
+// foreign returns the rules of a direction without those by which a pod connects to itself.
+func foreign(d *isolation.Direction) []isolation.Rule {
+	return slices.DeleteFunc(slices.Clone(d.Allow), func(r isolation.Rule) bool { return r.Peers[0].First.As4()[1] == 0 })
+}
+
+func sameDirection(a, b *isolation.Direction) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return slices.EqualFunc(foreign(a), foreign(b), func(x, y isolation.Rule) bool { return reflect.DeepEqual(x, y) })
+}
+
+// permits reports whether a pod's port, or service address, may be filtered so: as a policy says that the pod may have, closed, or not at all if the pod
+// may do everything. A NIC on a bridge that is no tenant's, or one's without policies, has none.
+func (h *crashHost) permits(r attachment.Record, port isolation.Port, service bool) bool {
+	nothing := &isolation.Direction{}
+	rules := []podRules{{Ingress: nothing, Egress: nothing}}
+	for _, c := range []quota.Config{h.now, h.next} {
+		i := slices.IndexFunc(c.Tenants, func(t quota.Tenant) bool { return slices.Contains(t.AllBridges(), r.Bridge) })
+		if i < 0 || c.Tenants[i].NetworkPolicy == "" {
+			return true
+		}
+		t := c.Tenants[i]
+		if t.NetworkPolicy == quota.PolicyOptional && (!h.spoken[t.Name] || r.PodUID == attachment.NoPod) {
+			rules = append(rules, podRules{})
+		}
+		rules = append(rules, h.may[t.Name][r.PodUID]...)
+	}
+	return slices.ContainsFunc(rules, func(p podRules) bool {
+		if service {
+			p.Ingress = nil
+			if p.Egress != nil { // answers only
+				p.Ingress = nothing
+			}
+		}
+		return sameDirection(port.Ingress, p.Ingress) && sameDirection(port.Egress, p.Egress)
+	})
 }
 
 // crashes reports whether f ends by a crash.
@@ -114,9 +174,10 @@ func (f crashFilter) Watch(context.Context, func(nft.Generation, error)) error {
 
 func (f crashFilter) Set(ports ...isolation.Port) error {
 	return f.step("set", func() error {
-		for _, p := range ports {
-			f.filter[p.Interface] = p
+		if f.refuses() {
+			return errTooLong
 		}
+		maps.Copy(f.filter, byKey(ports))
 		return nil
 	})
 }
@@ -126,18 +187,55 @@ func (f crashFilter) Remove(ports ...isolation.Port) error {
 		return nil
 	}
 	return f.step("remove", func() error {
-		for _, p := range ports {
-			delete(f.filter, p.Interface)
+		if f.refuses() {
+			return errTooLong
+		}
+		for k := range byKey(ports) {
+			delete(f.filter, k)
 		}
 		return nil
 	})
 }
 
-// start starts a daemon, which takes over the NICs as it finds them.
+func (h *crashHost) refuses() bool {
+	if h.refuseAt > 0 {
+		if h.refuseAt--; h.refuseAt == 0 {
+			h.refuseAt = -1
+			return true
+		}
+	}
+	return false
+}
+
+// addresses returns which service addresses the packet filter limits, by guests' own NICs.
+func (h *crashHost) addresses() (map[string][]netip.Addr, error) {
+	all := map[string][]netip.Addr{}
+	for k := range h.filter {
+		if k.address.IsValid() {
+			all[k.iface] = append(all[k.iface], k.address)
+		}
+	}
+	return all, nil
+}
+
+// start starts a daemon with one tenant and its one bridge.
 func (h *crashHost) start(mode string) {
 	h.Helper()
+	h.startWith(quota.Config{Tenants: []quota.Tenant{{Name: "shop", Bridge: "br1", NetworkPolicy: mode}}})
+	h.now = h.next
+}
+
+// startWith starts a daemon, which takes over the NICs as it finds them.
+func (h *crashHost) startWith(c quota.Config) {
+	h.Helper()
+	h.next = c
 	p := New(h.dir, slog.New(slog.DiscardHandler))
-	h.policies = p
+	h.policies, h.of, h.own = p, map[string][]netip.Addr{}, nil
+	for name, l := range h.links {
+		if _, r, ok := attachment.ParseAlias(l.Alias); ok {
+			h.of[name] = r.Services
+		}
+	}
 	real, noSpace := p.disk, errors.New("no space left on device")
 	p.disk = disk{
 		func(path string, content func(io.Writer) error) error {
@@ -156,15 +254,12 @@ func (h *crashHost) start(mode string) {
 	}
 	p.Open = func(ports []isolation.Port) (Filter, error) {
 		return crashFilter{h}, h.step("open", func() error {
-			h.filter = map[string]isolation.Port{}
-			for _, port := range ports {
-				h.filter[port.Interface] = port
-			}
+			h.filter = byKey(ports)
 			return nil
 		})
 	}
-	p.records = recordsOf(slices.Collect(maps.Values(h.links)))
-	if _, err := p.Configure([]quota.Tenant{{Name: "shop", Bridge: "br1", NetworkPolicy: mode}}); err != nil {
+	p.addresses, p.records = h.addresses, recordsOf(slices.Collect(maps.Values(h.links)))
+	if _, err := p.Configure(c.Tenants); err != nil {
 		h.Fatal(err)
 	}
 	for name, l := range h.links {
@@ -184,28 +279,91 @@ func (h *crashHost) change(name string, f func(*link.Link)) {
 	})
 }
 
-// connect gives a pod a NIC, in the order of package ports.
+// connect gives a pod a NIC.
 func (h *crashHost) connect(name, uid string) {
 	h.Helper()
-	h.links[name] = link.Link{Name: name, Index: 1 + len(h.links), Alias: attachment.WarmAlias}
-	r := attachment.Record{Bridge: "br1", PodUID: uid, Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.9/16")}, Network: "pods"}
+	h.connectPod(name, attachment.Record{Bridge: "br1", PodUID: uid, Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.9/16")}, Network: "pods"})
+}
+
+// connectPod connects a pod's NIC, in the order of package ports.
+func (h *crashHost) connectPod(name string, r attachment.Record) {
+	h.Helper()
+	if _, ok := h.links[name]; !ok {
+		h.links[name] = link.Link{Name: name, Index: 1 + len(h.links), Alias: attachment.WarmAlias}
+	}
+	h.records[name] = r
 	if err := h.policies.Connect(nil, name, r); err != nil {
 		h.Fatal(err)
 	}
-	if h.spoken { // until the alias says whose it is, it may be what its pod's policy says
-		h.may[""] = h.may[uid]
+	if h.setServices(name, r.Services); len(r.Services) > 0 {
+		if err := h.policies.Settle(nil, name); err != nil {
+			h.Fatal(err)
+		}
 	}
-	h.change(name, func(l *link.Link) { l.Master = crashBridge })
+	h.change(name, func(l *link.Link) { l.Master = h.links[r.Bridge].Index })
 	h.change(name, func(l *link.Link) { l.Alias = attachment.Alias(attachment.Key{Owner: name, Name: "eth0"}, r) })
+	for _, a := range r.Services {
+		h.live[a] = name
+	}
 }
 
 func (h *crashHost) disconnect(name string) {
 	h.Helper()
 	h.change(name, func(l *link.Link) { l.Master = 0 })
+	h.setServices(name, nil)
 	h.change(name, func(l *link.Link) { l.Alias = attachment.WarmAlias })
 	if err := h.policies.Disconnect(nil, name); err != nil {
 		h.Fatal(err)
 	}
+	maps.DeleteFunc(h.live, func(_ netip.Addr, of string) bool { return of == name })
+}
+
+// setServices gives the pod at a port service addresses, as package ports does.
+func (h *crashHost) setServices(port string, addresses []netip.Addr) {
+	h.Helper()
+	was := h.of[port]
+	h.of[port] = addresses
+	for _, tap := range h.own {
+		if stepsTAP[stepsGuest(port)] == tap && !slices.Equal(was, addresses) {
+			h.guardServices(tap, len(addresses) == 0)
+		}
+	}
+}
+
+func (h *crashHost) guardServices(tap string, ended bool) {
+	h.Helper()
+	pods := map[netip.Addr]string{}
+	for port, all := range h.of {
+		for _, a := range all {
+			if stepsTAP[stepsGuest(port)] == tap {
+				pods[a] = port
+			}
+		}
+	}
+	steps := []func() error{
+		func() error { return h.policies.Speak(tap, pods) },
+		func() error {
+			return h.step("guard", func() error {
+				h.guard[tap] = pods
+				return nil
+			})
+		},
+	}
+	if ended {
+		slices.Reverse(steps)
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			h.Fatal(err)
+		}
+	}
+}
+
+// guardOwn guards a guest's own NIC.
+func (h *crashHost) guardOwn(tap string) {
+	h.Helper()
+	h.own = append(slices.DeleteFunc(h.own, func(o string) bool { return o == tap }), tap)
+	h.guardServices(tap, false)
 }
 
 // commit has a client send policies: of each pod, by its UID, how many addresses may connect to it.
@@ -216,7 +374,7 @@ func (h *crashHost) commit(peers map[string]int) {
 		h.Fatal(err)
 	}
 	defer h.policies.End(session)
-	staged, next := NewStaging(policylimit.MaxStreamMemory), map[string][]isolation.Direction{}
+	staged := NewStaging(policylimit.MaxStreamMemory)
 	for uid, n := range peers {
 		p := &hostdpb.PodPolicy{Pod: "web/" + uid, Uid: uid, Ingress: &hostdpb.PolicyDirection{Allow: []*hostdpb.PolicyRule{{}}}, Egress: &hostdpb.PolicyDirection{}}
 		for i := range n {
@@ -225,22 +383,39 @@ func (h *crashHost) commit(peers map[string]int) {
 		if err := staged.Add(&hostdpb.ApplyRequest{Pod: p}); err != nil {
 			h.Fatal(err)
 		}
-		next[uid] = []isolation.Direction{*staged.pods["web/"+uid].Ingress}
 	}
-	for uid, all := range next {
-		h.may[uid] = append(h.may[uid], all...)
-	}
-	if _, err := h.policies.Commit(session, staged); err != nil {
+	if err := h.commitOf(session, staged); err != nil {
 		h.Fatal(err)
 	}
-	h.spoken, h.may = true, next // what was said before must not come back
-	for uid, all := range next {
-		for name, l := range h.links {
-			if _, r, _ := attachment.ParseAlias(l.Alias); r.PodUID == uid && l.Master != 0 && !reflect.DeepEqual(*h.filter[name].Ingress, all[0]) {
-				h.Fatalf("%s has %+v after the commit, want %+v", name, h.filter[name].Ingress, all[0])
-			}
+}
+
+// commitOf puts into force what a client has said of pods with UIDs, or what was before if that fails.
+func (h *crashHost) commitOf(session *Session, staged *Staging) error {
+	h.Helper()
+	before, both, next := h.may[session.Tenant], map[string][]podRules{}, map[string][]podRules{}
+	for uid, all := range before {
+		both[uid] = slices.Clone(all)
+	}
+	for _, pod := range staged.pods {
+		next[pod.UID] = []podRules{pod}
+		both[pod.UID] = append(both[pod.UID], pod)
+	}
+	h.may[session.Tenant] = both
+	if _, err := h.policies.Commit(session, staged); err != nil {
+		h.may[session.Tenant] = before
+		h.check()
+		return err
+	}
+	h.spoken[session.Tenant], h.may[session.Tenant] = true, next // what was said before must not come back
+	h.check()
+	t, _ := h.now.Tenant(session.Tenant)
+	for name, l := range h.links {
+		_, r, _ := attachment.ParseAlias(l.Alias)
+		if all := next[r.PodUID]; len(all) > 0 && l.Master != 0 && slices.Contains(t.AllBridges(), r.Bridge) && !sameDirection(h.filter[portKey{iface: name}].Ingress, all[0].Ingress) {
+			h.Fatalf("%s has %s after the commit, want %+v", name, portText(h.filter[portKey{iface: name}]), all[0].Ingress)
 		}
 	}
+	return nil
 }
 
 // life is what may happen to policies.

@@ -31,8 +31,9 @@ type Policies struct {
 	log      *slog.Logger
 
 	// Open opens the packet filter.
-	Open func([]isolation.Port) (Filter, error)
-	disk disk
+	Open      func([]isolation.Port) (Filter, error)
+	addresses func() (map[string][]netip.Addr, error) // that the filter of an earlier daemon limits, by interface
+	disk      disk
 
 	writing sync.Mutex // held by who writes a record
 	mu      sync.Mutex
@@ -81,7 +82,7 @@ func openFilter(ports []isolation.Port) (Filter, error) {
 // Configure.
 func New(stateDir string, log *slog.Logger) *Policies {
 	return &Policies{
-		stateDir: stateDir, log: log, Open: openFilter, disk: disk{statefile.Stream, os.Truncate, os.Rename, os.Remove},
+		stateDir: stateDir, log: log, Open: openFilter, addresses: isolation.Addresses, disk: disk{statefile.Stream, os.Truncate, os.Rename, os.Remove},
 		tenants: map[string]*tenant{}, ports: map[string]podPort{}, spoken: map[string]map[netip.Addr]string{}, inForce: map[string][]isolation.Port{},
 	}
 }

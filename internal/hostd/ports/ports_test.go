@@ -3,6 +3,7 @@ package ports
 import (
 	"errors"
 	"log/slog"
+	"net/netip"
 	"os"
 	"slices"
 	"sync"
@@ -13,7 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/networkpolicy"
+	"unnest.io/unnest/internal/hostd/quota"
 	"unnest.io/unnest/internal/netdev/antispoof"
+	"unnest.io/unnest/internal/netdev/isolation"
+	"unnest.io/unnest/internal/netdev/link"
 	"unnest.io/unnest/internal/netdev/tap"
 )
 
@@ -111,5 +116,68 @@ func TestConnectedPort(t *testing.T) {
 			}
 		}
 		return h.Delete(nil, port)
+	})
+}
+
+// endedFilter is a packet filter of connections that says what is so when it ends the filter of a port.
+type endedFilter struct {
+	networkpolicy.Filter
+	ended func(isolation.Port)
+}
+
+func (f endedFilter) Set(...isolation.Port) error { return nil }
+
+func (f endedFilter) Prepare(func(), ...isolation.Port) (func() error, error) {
+	return func() error { return nil }, nil
+}
+
+func (f endedFilter) Remove(ports ...isolation.Port) error {
+	for _, p := range ports {
+		f.ended(p)
+	}
+	return nil
+}
+
+// A guest may send from a pod's service address no longer when the filter of the pod's connections to services ends, and the next
+// daemon knows the address until then: a pod may run for a while after its NIC has gone.
+func TestServiceAddressEndsBeforeItsFilter(t *testing.T) {
+	inHost(t)(func() error {
+		ended, service := 0, netip.MustParseAddr("10.0.1.1")
+		h := New(slog.New(slog.NewTextHandler(t.Output(), nil)))
+		h.Policies = networkpolicy.New(t.TempDir(), slog.New(slog.DiscardHandler))
+		h.Policies.Open = func([]isolation.Port) (networkpolicy.Filter, error) {
+			return endedFilter{ended: func(p isolation.Port) {
+				if p.Address != service {
+					return
+				}
+				ended++
+				all, err := h.Opened().Ports()
+				if err != nil || slices.ContainsFunc(all, func(g antispoof.Port) bool { return slices.Contains(g.Addresses, service) }) {
+					t.Errorf("when the filter ends, the guest may send as the ports %v say, error %v", all, err)
+				}
+				if l, err := link.Find("u1n1-1"); err != nil || l.Alias == attachment.WarmAlias {
+					t.Errorf("when the filter ends, the port is %+v, error %v: the next daemon would not know the address", l, err)
+				}
+			}}, nil
+		}
+		if _, err := h.Policies.Configure([]quota.Tenant{{Name: "shop", Bridge: "br0", NetworkPolicy: quota.PolicyRequired}}); err != nil {
+			return err
+		}
+		if err := netlink.LinkAdd(&netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: "u1n1-1"}, Mode: netlink.TUNTAP_MODE_TAP}); err != nil {
+			return err
+		}
+		const mac = "0a:00:01:00:01:01"
+		own := OwnGuard{MAC: "0a:00:01:00:00:01", Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.9")}, Pods: []string{"u1n"}}
+		if err := h.GuardOwn("tap0", own); err != nil {
+			return err
+		}
+		r := attachment.Record{Bridge: "br0", Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/16")}, Services: []netip.Addr{service}}
+		if err := h.Connect(nil, "u1n1-1", mac, r, attachment.Alias(attachment.Key{Owner: "c1", Name: "eth0"}, r), 0); err != nil {
+			return err
+		}
+		if err := h.Disconnect(nil, "u1n1-1", mac); err != nil || ended != 1 {
+			t.Errorf("the filter of the address has ended %d times, error %v, want once", ended, err)
+		}
+		return nil
 	})
 }

@@ -39,7 +39,7 @@ func (p *Ports) GuardOwn(tap string, g OwnGuard) error {
 		s.own = map[string]OwnGuard{}
 	}
 	s.own[tap] = g
-	return errors.Join(p.guardServices(tap, g), p.checksums.attachOwn(tap))
+	return errors.Join(p.guardServices(tap, g, false), p.checksums.attachOwn(tap))
 }
 
 // isOwn reports whether a TAP is that of a NIC that a guest has from its start.
@@ -59,7 +59,8 @@ func (p *Ports) UnguardOwn(tap string) error {
 	return errors.Join(p.Policies.Speak(tap, nil), p.Unguard(tap), p.checksums.detachOwn(tap))
 }
 
-func (p *Ports) guardServices(tap string, g OwnGuard) error {
+// guardServices limits what a guest's own NIC may send, and its pods' connections. A pod whose service addresses have ended may run for a while.
+func (p *Ports) guardServices(tap string, g OwnGuard, ended bool) error {
 	addresses, pods := slices.Clone(g.Addresses), map[netip.Addr]string{}
 	for port, all := range p.services.of {
 		if IsPort(port, g.Pods...) {
@@ -69,11 +70,15 @@ func (p *Ports) guardServices(tap string, g OwnGuard) error {
 			}
 		}
 	}
-	// The filter of a pod's connections first: they may begin once the guest may send.
-	if err := p.Policies.Speak(tap, pods); err != nil {
+	filter := func() error { return p.Policies.Speak(tap, pods) }
+	guard := func() error { return p.Guard(tap, g.MAC, addresses, g.DHCP, g.Multicasts) }
+	if ended {
+		filter, guard = guard, filter
+	}
+	if err := filter(); err != nil { // before the guest may send
 		return err
 	}
-	return p.Guard(tap, g.MAC, addresses, g.DHCP, g.Multicasts)
+	return guard()
 }
 
 // setServices gives the pod behind a port service addresses, in place of those that it has.
@@ -96,7 +101,7 @@ func (p *Ports) setServices(port string, addresses []netip.Addr) (err error) {
 	s.of[port] = addresses
 	for tap, g := range s.own {
 		if IsPort(port, g.Pods...) {
-			err = errors.Join(err, p.guardServices(tap, g))
+			err = errors.Join(err, p.guardServices(tap, g, len(addresses) == 0))
 		}
 	}
 	return err
