@@ -400,7 +400,7 @@ func TestBridgeOfAnotherTenant(t *testing.T) {
 // In operations that are drawn, as in TestCrashAtEachStep, policies are in force or their pods closed after each step. Clients come, go and supersede
 // others, hostd.yaml changes and is read again, service addresses come and go with their pods, disk and kernel refuse, and daemons crash at steps that are drawn.
 func TestSteps(t *testing.T) {
-	seedtest.Each(t, 400, func(t *testing.T, seed uint64) int {
+	seedtest.Each(t, 200, func(t *testing.T, seed uint64) int {
 		h := newStepsHost(t, seed)
 		h.file = h.draw()
 		h.now = h.file
