@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"cmp"
 	"encoding/csv"
 	"flag"
 	"fmt"
@@ -241,20 +242,22 @@ func (f pollFamily) ratio(c pollCase) string {
 
 // differing says in how many cases the interval excludes 1, and how large their ratios are.
 func (p *polling) differing(f pollFamily) string {
-	var ratios []float64
+	var found []pollCase
 	for _, c := range p.cases {
 		e, ok := f.effects[c]
 		if !ok {
 			continue
 		}
 		if _, verdict := e.Judge(f.Family, stats.DefaultMargin, false); verdict == stats.Better || verdict == stats.Worse {
-			ratios = append(ratios, e.Ratio())
+			found = append(found, c)
 		}
 	}
-	if ratios == nil {
+	if found == nil {
 		return "in none"
 	}
-	return fmt.Sprintf("in %d: it is %.2f to %.2f times as long", len(ratios), slices.Min(ratios), slices.Max(ratios))
+	slices.SortFunc(found, func(a, b pollCase) int { return cmp.Compare(f.effects[a].Ratio(), f.effects[b].Ratio()) })
+	text := func(c pollCase) string { return strings.Trim(f.ratio(c), "*") }
+	return fmt.Sprintf("in %d: it is %s to %s times as long", len(found), text(found[0]), text(found[len(found)-1]))
 }
 
 // report prints a table, and publishes it if asked to.

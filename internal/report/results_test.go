@@ -19,17 +19,17 @@ import (
 
 // withoutIntervals are the pages of results without an interval that could be drawn: checks, simulations on traces, and
 // measurements with too few blocks.
-var withoutIntervals = []string{"chaos", "cni-plugins", "fuzzing", "kubernetes-conformance", "kubernetes-pods", "kvm", "plan-google2011", "plan-karpenter", "plan-speed",
+var withoutIntervals = []string{"chaos", "cni-plugins", "fuzzing", "kubernetes-conformance", "kubernetes-pods", "kvm", "plan-google2011", "plan-speed",
 	"restore-soak", "split-pods"}
 
 // Each page of results begins with a sentence that has the result, and a chart with intervals. -update draws the charts
-// of pages that no report ends again: of a run, or of a column of the page's first table that has intervals.
+// of pages that no report ends again: of a run, of a column of the page's first table that has intervals, or of clusters.
 func TestPagesBeginWithTheirResult(t *testing.T) {
 	files, err := filepath.Glob(docs + "/results/*.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	drawn := regexp.MustCompile(`(?s)(<!-- begin chart (run|column) (.+?) -->\n\n).*?(\n<!-- end chart -->)`)
+	drawn := regexp.MustCompile(`(?s)(<!-- begin chart (run|column|clusters) (.+?) -->\n\n).*?(\n<!-- end chart -->)`)
 	for _, file := range files {
 		page, err := os.ReadFile(file)
 		if err != nil {
@@ -41,6 +41,8 @@ func TestPagesBeginWithTheirResult(t *testing.T) {
 			if m[2] == "run" {
 				doc, _ := kept(t, m[3])
 				chart, _ = doc.Lead()
+			} else if m[2] == "clusters" {
+				chart = clustersChart(t, m[3])
 			} else {
 				chart = columnChart(t, string(page), m[3])
 			}
@@ -108,6 +110,26 @@ func columnChart(t *testing.T, page, spec string) document.Chart {
 		if len(slices.Compact(slices.Sorted(slices.Values(c.Categories)))) == len(rows) {
 			break
 		}
+	}
+	c.Complete()
+	return c
+}
+
+// clustersChart draws what Unnest's plans cost over Karpenter's, as ratios within the clusters of the table that plan-karpenter keeps.
+func clustersChart(t *testing.T, title string) document.Chart {
+	t.Helper()
+	cluster := 0
+	k := readRounds(t, "plan-karpenter", func(header, row []string, add func(where, what string, round int, value string)) {
+		cluster++
+		for i, name := range header {
+			add(name, "", cluster, row[i])
+		}
+	})
+	c := document.Chart{Kind: document.Ratios, Title: title, Axis: "ratio", Series: []document.ChartSeries{{}}, Categories: []string{"a new cluster", "from today's nodes"}}
+	for _, over := range []string{"karpenter_new", "karpenter_today"} {
+		e := k.effect(t, "unnest", over, "")
+		i := e.Interval(stats.DefaultConfidence)
+		c.Series[0].Add(document.Number(e.Ratio()), document.Interval{Low: document.Number(i.Low), High: document.Number(i.High)})
 	}
 	c.Complete()
 	return c
@@ -291,6 +313,15 @@ var recomputed = map[string]func(t *testing.T) func(header, row []string) []stri
 	},
 }
 
+// cellsOf returns the cells of a row in Markdown.
+func cellsOf(line string) []string {
+	cells := strings.Split(strings.TrimSuffix(strings.TrimPrefix(line, "|"), "|"), "|")
+	for i, c := range cells {
+		cells[i] = strings.TrimSuffix(strings.TrimPrefix(c, " "), " ")
+	}
+	return cells
+}
+
 // computedAgain computes the tables of a page of results again from the table of all rounds next to it, and returns the
 // page without the rows that it has computed.
 func computedAgain(t *testing.T, file, page string) string {
@@ -298,13 +329,6 @@ func computedAgain(t *testing.T, file, page string) string {
 	of, has := recomputed[strings.TrimSuffix(filepath.Base(file), ".md")]
 	if !has || filepath.Base(filepath.Dir(file)) != "results" {
 		return page
-	}
-	cellsOf := func(line string) []string {
-		cells := strings.Split(strings.TrimSuffix(strings.TrimPrefix(line, "|"), "|"), "|")
-		for i, c := range cells {
-			cells[i] = strings.TrimSuffix(strings.TrimPrefix(c, " "), " ")
-		}
-		return cells
 	}
 	want, rest, found, known := of(t), []string{}, 0, []string{}
 	var header []string
@@ -321,8 +345,8 @@ func computedAgain(t *testing.T, file, page string) string {
 					t.Errorf("%s: row\n%q, but the rounds have\n%q", file, row, cells)
 				}
 				for _, cell := range cells {
-					if strings.Contains(cell, "[") {
-						known = append(known, cell, "")
+					if strings.Contains(cell, "[") || strings.Contains(cell, "blocks for a verdict") {
+						known = append(known, strings.Trim(cell, "*"), "")
 					}
 				}
 				continue

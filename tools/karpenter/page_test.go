@@ -70,6 +70,11 @@ func page(rows []row) string {
 
 **Unnest's plan costs less than Karpenter's for a new cluster in %d of %d clusters, and more in %d.**
 
+<!-- begin chart clusters Cost of Unnest's plans over that of Karpenter's, in 100 clusters, with 95 %% interval -->
+
+
+<!-- end chart -->
+
 For readers who want to know how good the plans of clusters are. %d random clusters of %d to %d nodes, with %d nodes and
 %d pods in all, were planned by Unnest and by the simulations of Karpenter %s: its scheduler for new nodes, and its
 consolidation of several nodes and of one. %s writes this page and [its table](plan-karpenter.csv), a line for each cluster.
