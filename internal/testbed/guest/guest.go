@@ -180,7 +180,10 @@ func (g *Guest) pressPowerButton(ctx context.Context) error {
 	}
 }
 
-const powerDownLimit = 10 * time.Second
+const (
+	powerDownLimit = 10 * time.Second
+	killLimit      = 30 * time.Second // a busy machine takes seconds to free a guest's memory
+)
 
 // Kill kills QEMU and waits for its end.
 func (g *Guest) Kill() error {
@@ -194,14 +197,10 @@ func (g *Guest) Kill() error {
 	} else if err := unix.Kill(g.PID, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("kill guest %s: %w", g.Name, err)
 	}
-	grace := stopGrace
-	if g.stop != nil { // over SSH
-		grace = powerDownLimit
-	}
 	select {
 	case <-g.done:
 		return nil
-	case <-time.After(grace):
+	case <-time.After(killLimit):
 		return fmt.Errorf("kill guest %s: QEMU (pid %d) does not end", g.Name, g.PID)
 	}
 }

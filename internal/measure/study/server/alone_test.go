@@ -40,8 +40,14 @@ func TestServerAlone(t *testing.T) {
 		}
 		processes = append(processes, one.process)
 		s.Served(t.Context(), cache)
-		if _, err := os.Stat(filepath.Join("/proc", one.process)); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("process %s lives: %v", one.process, err)
+		for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) { // until its parent has reaped it
+			_, err := os.Stat(filepath.Join("/proc", one.process))
+			if errors.Is(err, os.ErrNotExist) {
+				break
+			}
+			if err != nil || time.Now().After(end) {
+				t.Fatalf("process %s lives: %v", one.process, err)
+			}
 		}
 	}
 }
