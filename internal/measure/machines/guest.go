@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"unnest.io/unnest/internal/measure/machines/machine"
 	"unnest.io/unnest/internal/measure/result"
@@ -149,10 +148,6 @@ func (b *Set) prepareOuter(ctx context.Context, outer *fleet.Node) error {
 	return errors.Join(place.Run(ctx, in, "sysctl", "-qw", "vm.overcommit_memory=1"), in.Close())
 }
 
-// attachTries is how often a container is made again whose swarm was too slow: Docker gives it 20 s to attach a container
-// to an overlay network, which was not enough on a busy machine.
-const attachTries = 5
-
 // newGuest logs in to a guest, as soon as it is ready. died says why it is gone, and
 // outer is the guest on this host: n itself, or the one that n is in.
 func newGuest(ctx context.Context, f *fleet.Fleet, n *fleet.Node, died func() error, outer *fleet.Node) (*machine.Machine, error) {
@@ -177,12 +172,7 @@ func newGuest(ctx context.Context, f *fleet.Fleet, n *fleet.Node, died func() er
 		StartEngine: func(ctx context.Context) error { return f.StartEngine(ctx, n, in) },
 		StartContainer: func(ctx context.Context, name string, options ...string) (place.Place, error) {
 			args := slices.Concat([]string{m.Engine(), "run", "--detach", "--name", name}, options, []string{image.ContainerImage})
-			err := place.Run(ctx, in, args...)
-			for tries := 0; err != nil && strings.Contains(err.Error(), "deadline exceeded") && tries < attachTries; tries++ {
-				_ = place.Run(ctx, in, m.Engine(), "rm", "--force", name) // it cannot be started again: its network is gone
-				err = place.Run(ctx, in, args...)
-			}
-			if err != nil {
+			if err := place.Run(ctx, in, args...); err != nil {
 				return nil, err
 			}
 			return place.Container{Place: inside, Engine: m.Engine(), Name: name}, nil

@@ -54,5 +54,10 @@ func (m List) makeSwarm(ctx context.Context, gateway string) error {
 	if err := place.Run(ctx, worker.Place, "sh", "-c", joinSwarm, "join", worker.Address, strings.TrimSpace(string(token)), manager.Address+":2377"); err != nil {
 		return fmt.Errorf("join the swarm: %w", err)
 	}
-	return place.Run(ctx, manager.Place, "docker", "network", "create", "--driver", "overlay", "--attachable", "--subnet", netip.MustParsePrefix(gateway+"/24").Masked().String(), "--gateway", gateway, dockerOverlay)
+	// Docker takes an address for each node itself, by default the first ones, which the containers ask for.
+	subnet := netip.MustParsePrefix(gateway + "/24").Masked()
+	upper := subnet.Addr().As4()
+	upper[3] = 128
+	return place.Run(ctx, manager.Place, "docker", "network", "create", "--driver", "overlay", "--attachable", "--subnet", subnet.String(), "--gateway", gateway,
+		"--ip-range", netip.PrefixFrom(netip.AddrFrom4(upper), 25).String(), dockerOverlay)
 }

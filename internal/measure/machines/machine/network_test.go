@@ -28,8 +28,8 @@ func TestDockerOverlay(t *testing.T) {
 	const slow = "Error response from daemon: Timeout was reached before node joined. The attempt to join the swarm will continue in the background.\n"
 	path := os.Getenv("PATH")
 	for name, tt := range map[string]struct{ join, err, made string }{
-		"at once": {"", "", "network create --driver overlay --attachable --subnet 10.0.1.0/24 --gateway 10.0.1.1 docker-overlay"},
-		"late":    {slow, "", "network create --driver overlay --attachable --subnet 10.0.1.0/24 --gateway 10.0.1.1 docker-overlay"},
+		"at once": {"", "", "network create --driver overlay --attachable --subnet 10.0.1.0/24 --gateway 10.0.1.1 --ip-range 10.0.1.128/25 docker-overlay"},
+		"late":    {slow, "", "network create --driver overlay --attachable --subnet 10.0.1.0/24 --gateway 10.0.1.1 --ip-range 10.0.1.128/25 docker-overlay"},
 		"refused": {"Error response from daemon: rpc error: bad token\n", "bad token", ""},
 	} {
 		dir := t.TempDir()
