@@ -91,7 +91,7 @@ func equip(root *cobra.Command, streams terminal.Streams) {
 // flags. A group without a subcommand prints its help.
 func checkArgs(cmd *cobra.Command) {
 	usage.CompleteChoices(cmd)
-	if !cmd.Runnable() { // until it reports unknown commands
+	if !cmd.Runnable() { // it becomes runnable here, to report unknown commands
 		cmd.Annotations = map[string]string{"group": "yes"}
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -115,9 +115,9 @@ func checkLine(check cobra.PositionalArgs) cobra.PositionalArgs {
 		check = cobra.ArbitraryArgs
 	}
 	return func(cmd *cobra.Command, args []string) error {
-		if err := cmd.ValidateFlagGroups(); err != nil { // which words it for programmers
+		if err := cmd.ValidateFlagGroups(); err != nil { // its text is for programmers
 			_, given, _ := strings.Cut(err.Error(), "; ")
-			return usage.Errorf("flags %s: give one of them", strings.TrimSuffix(given, " were all set"))
+			return usage.Errorf("flags %s: give only one", strings.TrimSuffix(given, " were all set"))
 		}
 		return usage.Wrap(cmp.Or(check(cmd, args), cmd.ValidateRequiredFlags()))
 	}
@@ -142,10 +142,10 @@ func unknownCommand(group *cobra.Command, name string) error {
 	return usage.Errorf("unknown command %q%s", name, usage.SuggestCommand(group, name, ""))
 }
 
-// wanted says what the flags of a type take whose errors are those of Go's parsers.
+// wanted says what flags take, by their type. The errors of these types are those of Go's parsers.
 var wanted = map[string]string{"int": "a whole number", "bool": "true or false", "duration": "a time such as 30s or 5m"}
 
-// explainFlag adds a suggestion to the error for an unknown flag of cmd, and says what a flag takes.
+// explainFlag suggests a flag in the error for an unknown one of cmd. In the error for a wrong value, it says what the flag takes.
 func explainFlag(cmd *cobra.Command, err error) error {
 	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok && wanted[invalid.GetFlag().Value.Type()] != "" {
 		return usage.Errorf("--%s %q: want %s", invalid.GetFlag().Name, invalid.GetValue(), wanted[invalid.GetFlag().Value.Type()])

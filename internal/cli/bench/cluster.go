@@ -82,7 +82,7 @@ the cluster removes it within five minutes. To continue, use --resume.`,
 	flags.StringVar(&o.Pairs, "pairs", "", "all, or pairs `CLIENT:SERVER` separated by commas (default: the first node with itself, and with the second)")
 	flags.StringVar(&o.LeaveOut, "leave-out", "", "do not measure these `CONFIGURATIONS`, separated by commas")
 	flags.Var(usage.Count(&o.Repetitions), "repetitions", "measure `N` repetitions (default: as in the experiment)")
-	flags.DurationVar(&o.Wait, "wait", 5*time.Minute, "limit of `TIME` for the pods to run")
+	flags.DurationVar(&o.Wait, "wait", 5*time.Minute, "give the pods `TIME` to run")
 	flags.StringVarP(&o.Dir, "output", "o", "", "write the run to the new directory `DIR` (default runs/TIME-NAME)")
 	flags.StringVar(&o.Resume, "resume", "", "continue the run in `DIR`")
 	return cmd

@@ -43,7 +43,7 @@ func open(name string, suites ...string) (file string, data []byte, err error) {
 		return "", nil, usage.Errorf("--suite %s: %s is a file: only studies of unnest have suites", suites[0], name)
 	}
 	if data, err = os.ReadFile(name); err != nil {
-		return "", nil, fmt.Errorf("read experiment: %w: name a file, or one of unnest bench --list", err)
+		return "", nil, fmt.Errorf("read experiment: %w: name a file, or one that unnest bench --list shows", err)
 	}
 	return name, data, nil
 }

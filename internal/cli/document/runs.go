@@ -30,7 +30,7 @@ type FoundRun struct {
 func FindRuns(parent string) (found []FoundRun, unreadable []string, err error) {
 	entries, err := os.ReadDir(parent)
 	if err != nil {
-		return nil, nil, fmt.Errorf("list runs: %w: name the directory that has their directories", err)
+		return nil, nil, fmt.Errorf("list runs: %w: name the directory that holds runs", err)
 	}
 	for _, e := range entries {
 		dir := filepath.Join(parent, e.Name())

@@ -92,10 +92,10 @@ the tenant's network with --address.`,
 	f.StringSliceVar(&o.addresses, "address", nil, "own `ADDRESS` of the guest on the tenant's network; can be repeated")
 	f.StringVar(&o.TAP, "tap", "", "`INTERFACE` of the host that is the guest's own NIC (default: the daemon asks the VMM)")
 	f.StringVar(&o.MAC, "mac", "", "`MAC` of the guest's own NIC")
-	f.StringVar(&o.Guest.Credentials, "credentials", "", "\"vmm\": the `SOURCE` of the credentials is the guest's drive, not the archive (default: the archive)")
+	f.StringVar(&o.Guest.Credentials, "credentials", "", "`SOURCE` of the credentials: \"vmm\" for the guest's drive (default: the archive)")
 	f.StringVarP(&o.out, "output", "o", "", "`FILE` for the archive (default: GUEST.tar)")
 	f.StringVar(&o.server, "server", "", "`ADDRESS:PORT` of the daemon, as the guest sees it (default: the key listen)")
-	f.StringVar(&o.plugin, "plugin", "", "the program unnest-cni for the guest, a `FILE` (default: next to unnest)")
+	f.StringVar(&o.plugin, "plugin", "", "`FILE` with the program unnest-cni for the guest (default: next to unnest)")
 	f.StringVar(&o.pluginDir, "plugin-dir", "/opt/cni/bin", "`DIR` of CNI plugins in the guest")
 	return cmd
 }

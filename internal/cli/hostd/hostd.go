@@ -83,7 +83,7 @@ has not started. A guest identifies itself by a certificate, which
 	cmd.PersistentFlags().StringVar(&opts.State, "state", defaultState, "state `DIR`")
 	cmd.Flags().StringVar(&opts.Listen, "listen", "", "`ADDRESS:PORT` to listen on, as the guests see it, instead of the configuration's")
 	cmd.Flags().BoolVar(&opts.JSON, "log-json", false, "log as JSON")
-	cmd.Flags().StringVar(&opts.Mounts, "mount-namespace", os.Getenv(mountsVariable), "mount namespace of the VMMs, a `FILE`, for volumes by 9p (default: $"+mountsVariable+", else the daemon's own)")
+	cmd.Flags().StringVar(&opts.Mounts, "mount-namespace", os.Getenv(mountsVariable), "`FILE` with the mount namespace of the VMMs, for volumes by 9p (default: $"+mountsVariable+", else the daemon's own)")
 	cmd.Flags().BoolVarP(&opts.Verbose, "verbose", "v", false, "log each step of each attach and detach")
 	cmd.AddCommand(newStatusCmd(&opts), newEnrollCmd(&opts), newRevokeCmd(&opts), newGuestCmd(&opts), newDetachCmd(&opts), newPolicyCmd(&opts))
 	return cmd

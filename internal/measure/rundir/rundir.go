@@ -99,7 +99,7 @@ func compressed(path string) bool {
 func lock(path string, flags int, init func(*Dir) error) (*Dir, error) {
 	f, err := os.OpenFile(filepath.Join(path, SamplesFile), flags|os.O_APPEND, 0o644)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("open run directory %s: it holds no run: %w: name one of unnest runs", path, err)
+		return nil, fmt.Errorf("open run directory %s: it holds no run: %w: name one that unnest runs lists", path, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open run directory: %w", err)
