@@ -12,7 +12,7 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 )
 
-// policyCallerKey has the tenant whose policy client calls.
+// policyCallerKey is the key of the tenant whose policy client calls.
 type policyCallerKey struct{}
 
 // authenticatePolicy runs before every stream, which only policy clients have.

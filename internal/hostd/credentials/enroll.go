@@ -36,8 +36,8 @@ func Enroll(stateDir string, p quota.Config, guest, out string) error {
 	return nil
 }
 
-// issue writes credentials that the authority issues to the directory out, and then has the daemon know them by keep: nobody must
-// find a key that it does not know. If that fails, it removes them.
+// issue has the authority issue credentials, and writes them to the directory out. Then keep tells the daemon of them. issue removes
+// what it wrote if it fails: nobody must find a key that the daemon does not know.
 func issue(stateDir, out string, issued func(*identity.Authority) (identity.Credentials, error), keep func(identity.Credentials) error) error {
 	if err := os.MkdirAll(stateDir, 0o700); err != nil {
 		return err

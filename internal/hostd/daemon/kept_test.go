@@ -259,8 +259,8 @@ func TestSegmentThatAGuestKeeps(t *testing.T) {
 	l.eventually("the TAP is gone", func() bool { return len(l.taps()) == 1 })
 }
 
-// A guest outlives the deletion of its TAPs by another program, also when it then resets the NICs, as
-// it does before it gives one up: the VMM can wait at its descriptors and set them up.
+// A guest goes on after another program has deleted its TAPs, also if the guest then resets the NICs, as
+// before it gives one up: the VMM can wait at its descriptors and set them up.
 func TestTAPsDeletedByAnother(t *testing.T) {
 	l := newLab(t)
 	m := l.boot(1, 2)
@@ -282,7 +282,7 @@ func TestTAPsDeletedByAnother(t *testing.T) {
 		l.wantIdle(fd)
 		l.check(unix.Close(fd))
 	}
-	m.reset() // the guest gives up the NIC of c1, and is asked for the other one
+	m.reset() // the guest gives up the NIC of c1; the daemon asks it for the other one
 	l.eventually("a slot is free", func() bool { return m.free() == 1 })
 	l.eventually("the guest keeps the other NIC", func() bool { return slices.Equal(m.nics(), []string{"2 c2 quarantined 02:68:35:00:00:01"}) })
 	m.reset()

@@ -258,7 +258,7 @@ func TestOrphansAreReaped(t *testing.T) {
 	m.reset()
 	l.eventually("all is reaped", func() bool { return m.free() == 3 })
 	m.wantNICs("1  warm " + kept.GetMac())
-	l.eventually("the TAPs are right", func() bool { // the test has that of the guest without a record, so it is left, but leaves its name
+	l.eventually("the TAPs are right", func() bool { // the test holds the TAP of the guest without a record, so that TAP stays, under another name
 		taps := l.taps()
 		return len(taps) == 3 && taps[0] == "u1n1-1 unnest:" && taps[1] == "u2n2-1 somebody's" && strings.HasPrefix(taps[2], "unnest-") && strings.HasSuffix(taps[2], " unnest:ended")
 	})

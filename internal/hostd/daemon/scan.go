@@ -50,7 +50,7 @@ func (d *daemon) reviveTAPs(ctx context.Context) {
 		d.config.Logger.Warn("look for deleted TAPs", "error", err)
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, scanInterval) // for guests that are busy
+	ctx, cancel := context.WithTimeout(ctx, scanInterval) // busy guests wait for the next look
 	defer cancel()
 	var wg sync.WaitGroup
 	for _, g := range d.all() {

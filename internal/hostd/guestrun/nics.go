@@ -99,16 +99,16 @@ func ObserveTAPs() ([]hotplug.ObservedTAP, error) {
 }
 
 // ReviveTAPs keeps the VMM alive if another program has deleted TAPs of its NICs, see tap.Revive.
-// The containers of those NICs have no network from then on. there has the host's TAPs.
+// The containers of those NICs have no network from then on. there lists the host's TAPs.
 func (g *Guest) ReviveTAPs(ctx context.Context, there []hotplug.ObservedTAP) {
-	_ = g.submit(ctx, func(context.Context) { // if its run has ended, nothing is to do
+	_ = g.submit(ctx, func(context.Context) { // does nothing if the guest's run has ended
 		g.nics.revive(func(s hotplug.Slot, name string) bool {
 			return !slices.ContainsFunc(there, func(t hotplug.ObservedTAP) bool { return t.Name == name })
 		})
 	})
 }
 
-// reviveTAP is ReviveTAPs for the NIC of a device, before the guest is asked for it.
+// reviveTAP is ReviveTAPs for the NIC of a device, before the daemon asks the guest for that NIC.
 func (n *nics) reviveTAP(device string) {
 	n.revive(func(s hotplug.Slot, name string) bool {
 		if s.Device != device {
@@ -123,7 +123,7 @@ func (n *nics) reviveTAP(device string) {
 	})
 }
 
-// revive has the VMM's TAPs revived if lacks says so of the TAP of a NIC of ours.
+// revive revives the VMM's TAPs if lacks says of a NIC of ours that its TAP is gone.
 func (n *nics) revive(lacks func(s hotplug.Slot, name string) bool) {
 	pid := n.ProcessID()
 	if pid == 0 || !slices.ContainsFunc(n.state.Slots(), func(s hotplug.Slot) bool {
@@ -132,7 +132,7 @@ func (n *nics) revive(lacks func(s hotplug.Slot, name string) bool) {
 		return
 	}
 	if count, err := tap.Revive(pid); count > 0 || err != nil {
-		n.log.Warn("TAPs of the guest were deleted by another program: their containers have no network", "taps", count, "error", err)
+		n.log.Warn("another program deleted TAPs of the guest: their containers have no network", "taps", count, "error", err)
 	}
 }
 

@@ -106,7 +106,7 @@ func (p *Policies) use(tenants map[string]*tenant) {
 	p.tenants, p.ports = tenants, map[string]podPort{}
 	for iface, r := range p.records {
 		if t := tenants[was[iface].tenant]; t != nil {
-			t.tellOwner(r.PodUID) // the bridge may be another tenant's now
+			t.tellOwner(r.PodUID) // another tenant may have the bridge now
 		}
 		p.assign(iface, r, nodes)
 	}

@@ -25,8 +25,8 @@ import (
 var errCrash = errors.New("the daemon crashes here")
 
 // crashHost is a host whose daemon crashes before or after a step that changes the kernel or the disk.
-// After each step, every NIC on a bridge has a policy that its pod may have then, or none of its
-// connections, and so have the pods' service addresses.
+// After each step, every NIC on a bridge has a policy that its pod may have then, or no
+// connections. The same holds for the pods' service addresses.
 type crashHost struct {
 	*testing.T
 	dir      string
@@ -35,20 +35,20 @@ type crashHost struct {
 	full     bool // the disk
 	policies *Policies
 
-	now, next quota.Config // in force; during a change, what comes into force: at a start, when the guests are taken over
+	now, next quota.Config // now: in force; next: what a change puts into force, a start when the daemon has taken the guests over
 
 	steps, crashAt int
 	after          bool     // crash after the step
-	refuseAt       int      // how many changes of the packet filter later the kernel refuses one; -1: it has refused it
+	refuseAt       int      // the kernel refuses this change of the packet filter, counted from now; -1: has refused; 0: refuses none
 	done           []string // the steps
 
-	records map[string]attachment.Record     // of the pods that have, or had, the NICs
-	spoken  map[string]bool                  // by tenant, if a client has committed: until then, pods may do everything
-	may     map[string]map[string][]podRules // what pods may have by their policies, by tenant and UID
+	records map[string]attachment.Record     // of the pods that have or had the NICs, by NIC
+	spoken  map[string]bool                  // tenants whose client has committed; pods of the others may do everything
+	may     map[string]map[string][]podRules // what policies allow pods, by tenant and UID
 	of      map[string][]netip.Addr          // service addresses that the daemon has given, by port
 	own     []string                         // guests' own NICs that the daemon guards
 	guard   map[string]map[netip.Addr]string // service addresses that guests may send from, by their own NICs
-	live    map[netip.Addr]string            // those of pods that run, with their ports
+	live    map[netip.Addr]string            // service addresses of pods that run, with the pods' ports
 }
 
 const crashBridge = 1
@@ -122,8 +122,8 @@ func sameDirection(a, b *isolation.Direction) bool {
 	return slices.EqualFunc(foreign(a), foreign(b), func(x, y isolation.Rule) bool { return reflect.DeepEqual(x, y) })
 }
 
-// permits reports whether a pod's port, or service address, may be filtered so: as a policy says that the pod may have, closed, or not at all if the pod
-// may do everything. A NIC on a bridge that is no tenant's, or one's without policies, has none.
+// permits reports whether the filter of a pod's port or service address may be this one: a policy of the pod's, closed, or none if the pod
+// may do everything. A NIC needs no filter on a bridge that no tenant has, or a tenant without policies.
 func (h *crashHost) permits(r attachment.Record, port isolation.Port, service bool) bool {
 	nothing := &isolation.Direction{}
 	rules := []podRules{{Ingress: nothing, Egress: nothing}}
@@ -285,7 +285,7 @@ func (h *crashHost) connect(name, uid string) {
 	h.connectPod(name, attachment.Record{Bridge: "br1", PodUID: uid, Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.9/16")}, Network: "pods"})
 }
 
-// connectPod connects a pod's NIC, in the order of package ports.
+// connectPod connects a pod's NIC by the steps of package ports, in their order.
 func (h *crashHost) connectPod(name string, r attachment.Record) {
 	h.Helper()
 	if _, ok := h.links[name]; !ok {
@@ -389,7 +389,7 @@ func (h *crashHost) commit(peers map[string]int) {
 	}
 }
 
-// commitOf puts into force what a client has said of pods with UIDs, or what was before if that fails.
+// commitOf commits what a client has said of pods with UIDs. If the commit fails, what was in force before stays so.
 func (h *crashHost) commitOf(session *Session, staged *Staging) error {
 	h.Helper()
 	before, both, next := h.may[session.Tenant], map[string][]podRules{}, map[string][]podRules{}
@@ -406,7 +406,7 @@ func (h *crashHost) commitOf(session *Session, staged *Staging) error {
 		h.check()
 		return err
 	}
-	h.spoken[session.Tenant], h.may[session.Tenant] = true, next // what was said before must not come back
+	h.spoken[session.Tenant], h.may[session.Tenant] = true, next // earlier policies must not come back
 	h.check()
 	t, _ := h.now.Tenant(session.Tenant)
 	for name, l := range h.links {

@@ -32,7 +32,7 @@ type Policies struct {
 
 	// Open opens the packet filter.
 	Open      func([]isolation.Port) (Filter, error)
-	addresses func() (map[string][]netip.Addr, error) // that the filter of an earlier daemon limits, by interface
+	addresses func() (map[string][]netip.Addr, error) // service addresses that an earlier daemon's filter limits, by interface
 	disk      disk
 
 	writing sync.Mutex // held by who writes a record

@@ -20,7 +20,7 @@ import (
 	"unnest.io/unnest/internal/netdev/link"
 )
 
-// stepsTenants have a guest each, with an own NIC and ports for pods; stepsFurther are the bridges that one of them may have.
+// stepsTenants have a guest each, with an own NIC and ports for pods; stepsFurther are bridges each of which one of them may have.
 var (
 	stepsTenants = []string{"shop", "store"}
 	stepsTAP     = map[string]string{"shop": "s1", "store": "t1"}
@@ -32,7 +32,7 @@ func stepsGuest(iface string) string {
 	return map[byte]string{'p': "shop", 'q': "store"}[iface[0]]
 }
 
-// stepsHost is a crashHost whose operations are drawn.
+// stepsHost is a crashHost with operations that the test draws.
 type stepsHost struct {
 	*crashHost
 	random  *rand.Rand
@@ -41,7 +41,7 @@ type stepsHost struct {
 	uids    int
 }
 
-// stepsClient is a policy client, and what it knows from the daemon.
+// stepsClient is a policy client, with what the daemon has told it.
 type stepsClient struct {
 	session *Session
 	staged  *Staging
@@ -92,7 +92,7 @@ func (h *stepsHost) attached() (all []string) {
 	return all
 }
 
-// operation makes one that is drawn.
+// operation draws an operation and executes it.
 func (h *stepsHost) operation() {
 	tenant := stepsTenants[h.random.IntN(len(stepsTenants))]
 	client := h.clients[tenant]
@@ -123,9 +123,9 @@ func (h *stepsHost) operation() {
 	case 3:
 		h.done = append(h.done, "[begin "+tenant+"]")
 		h.beginClient(tenant)
-		if client != nil { // it is superseded, and says something once more
-			if _, err := h.policies.Commit(client.session, client.staged); err != errSuperseded { //nolint:errorlint // it is that one
-				h.Fatalf("a client that is superseded commits: %v", err)
+		if client != nil { // the new client supersedes this one, which commits once more
+			if _, err := h.policies.Commit(client.session, client.staged); err != errSuperseded { //nolint:errorlint // never wrapped
+				h.Fatalf("commit of a superseded client: %v", err)
 			}
 			h.policies.End(client.session)
 		}
@@ -138,9 +138,9 @@ func (h *stepsHost) operation() {
 			}
 			err := h.commitOf(client.session, client.staged)
 			if (err != nil) != (h.refuseAt < 0) {
-				h.Fatalf("the commit: %v, although the kernel has refused %d; after %q", err, h.refuseAt, h.done)
+				h.Fatalf("commit: %v, although the kernel has refused it: %t; after %q", err, h.refuseAt < 0, h.done)
 			}
-			if err != nil { // its stream ends
+			if err != nil { // the client's stream ends
 				h.policies.End(client.session)
 				delete(h.clients, tenant)
 			}
@@ -206,7 +206,7 @@ func (h *stepsHost) say(client *stepsClient) {
 	}
 }
 
-// reload has the daemon read another hostd.yaml, which package daemon derives in this order.
+// reload has the daemon read another hostd.yaml. The steps are in the order of package daemon.
 func (h *stepsHost) reload(file quota.Config, refused bool) {
 	h.file = file
 	next, _, err := h.now.Reload(h.file)
@@ -223,7 +223,7 @@ func (h *stepsHost) reload(file quota.Config, refused bool) {
 	refused = h.refuseAt < 0
 	h.refuseAt = 0
 	if (err != nil) != refused {
-		h.Fatalf("the reload: %v, although the kernel refuses it: %t; after %q", err, refused, h.done)
+		h.Fatalf("reload: %v, although the kernel has refused it: %t; after %q", err, refused, h.done)
 	}
 	if err != nil {
 		h.next = h.now
@@ -233,7 +233,7 @@ func (h *stepsHost) reload(file quota.Config, refused bool) {
 	for _, t := range next.Tenants {
 		h.policies.NodesChanged(t.Name)
 	}
-	for _, name := range stepsTenants { // whose runs begin anew
+	for _, name := range stepsTenants { // the runs of their guests begin anew
 		was, _ := before.Tenant(name)
 		if now, _ := next.Tenant(name); !slices.Equal(was.Bridges, now.Bridges) {
 			h.takeOver(name)
@@ -259,7 +259,7 @@ func (h *stepsHost) begin() {
 	h.now = h.next
 }
 
-// takeOver has the run of a tenant's guest take over what there is.
+// takeOver has the run of a tenant's guest take over the NICs and addresses that exist.
 func (h *stepsHost) takeOver(tenant string) {
 	h.guardOwn(stepsTAP[tenant])
 	for _, name := range h.attached() {
@@ -275,7 +275,7 @@ func (h *stepsHost) takeOver(tenant string) {
 	}
 }
 
-// fresh returns the packet filter of a daemon that starts now, and changes nothing.
+// fresh returns the packet filter that a daemon would have that starts now. It changes nothing.
 func (h *stepsHost) fresh() (all map[portKey]isolation.Port) {
 	p := New(h.dir, slog.New(slog.DiscardHandler))
 	p.disk = disk{
@@ -293,8 +293,8 @@ func (h *stepsHost) fresh() (all map[portKey]isolation.Port) {
 	return all
 }
 
-// settled checks what holds after an operation that has ended: the filter is that of a daemon that starts now, unless that
-// does not know a pod, and the clients know what there is.
+// settled checks what holds after an operation has ended: the filter is that of a daemon that starts now, unless such a daemon
+// does not know a pod, and the clients know all pods that exist.
 func (h *stepsHost) settled() {
 	h.Helper()
 	fresh := h.fresh()
@@ -362,8 +362,8 @@ func newStepsHost(t *testing.T, seed uint64) *stepsHost {
 	return h
 }
 
-// What TestSteps has found: after a reload that gives a pod's bridge to another tenant, nothing filtered the pod's service address, and the first tenant's
-// client was not told that the pod is no longer there.
+// TestSteps found this: after a reload that gives a pod's bridge to another tenant, nothing filtered the pod's service address, and nobody told the first tenant's
+// client that the pod was no longer there.
 func TestBridgeOfAnotherTenant(t *testing.T) {
 	for _, c := range []struct {
 		port     string
@@ -397,8 +397,8 @@ func TestBridgeOfAnotherTenant(t *testing.T) {
 	}
 }
 
-// In operations that are drawn, as in TestCrashAtEachStep, policies are in force or their pods closed after each step. Clients come, go and supersede
-// others, hostd.yaml changes and is read again, service addresses come and go with their pods, disk and kernel refuse, and daemons crash at steps that are drawn.
+// The test draws operations. As in TestCrashAtEachStep, after each step policies are in force, or their pods are closed. Clients come, go and supersede
+// others. The daemon reads a changed hostd.yaml. Service addresses come and go with their pods. Disk and kernel refuse, and daemons crash, at steps that the test draws.
 func TestSteps(t *testing.T) {
 	seedtest.Each(t, 200, func(t *testing.T, seed uint64) int {
 		h := newStepsHost(t, seed)

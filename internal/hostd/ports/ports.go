@@ -186,7 +186,7 @@ func (p *Ports) Disconnect(turn *turns.Turn, port, mac string) error {
 	if _, err := link.Find(port); link.IsGone(err) {
 		return nil
 	}
-	err := errors.Join(bridge.Leave(port), p.setServices(port, nil), link.SetAlias(port, attachment.WarmAlias)) // the next daemon finds services by the alias
+	err := errors.Join(bridge.Leave(port), p.setServices(port, nil), link.SetAlias(port, attachment.WarmAlias)) // last: the next daemon finds service addresses by the alias
 	turn.Yield()
 	err = errors.Join(err, p.Policies.Disconnect(turn, port), ratelimit.Clear(port))
 	turn.Yield()

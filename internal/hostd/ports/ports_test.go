@@ -119,7 +119,7 @@ func TestConnectedPort(t *testing.T) {
 	})
 }
 
-// endedFilter is a packet filter of connections that says what is so when it ends the filter of a port.
+// endedFilter is a packet filter of connections that calls ended when it ends the filter of a port.
 type endedFilter struct {
 	networkpolicy.Filter
 	ended func(isolation.Port)
@@ -138,8 +138,8 @@ func (f endedFilter) Remove(ports ...isolation.Port) error {
 	return nil
 }
 
-// A guest may send from a pod's service address no longer when the filter of the pod's connections to services ends, and the next
-// daemon knows the address until then: a pod may run for a while after its NIC has gone.
+// When the filter of a pod's service address ends, the guest may no longer send from the address. Until then the next daemon
+// knows the address: a pod may run for a while after its NIC has gone.
 func TestServiceAddressEndsBeforeItsFilter(t *testing.T) {
 	inHost(t)(func() error {
 		ended, service := 0, netip.MustParseAddr("10.0.1.1")
@@ -153,7 +153,7 @@ func TestServiceAddressEndsBeforeItsFilter(t *testing.T) {
 				ended++
 				all, err := h.Opened().Ports()
 				if err != nil || slices.ContainsFunc(all, func(g antispoof.Port) bool { return slices.Contains(g.Addresses, service) }) {
-					t.Errorf("when the filter ends, the guest may send as the ports %v say, error %v", all, err)
+					t.Errorf("when the filter ends, the guest may still send: ports %v, error %v", all, err)
 				}
 				if l, err := link.Find("u1n1-1"); err != nil || l.Alias == attachment.WarmAlias {
 					t.Errorf("when the filter ends, the port is %+v, error %v: the next daemon would not know the address", l, err)

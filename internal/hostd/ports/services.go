@@ -59,7 +59,7 @@ func (p *Ports) UnguardOwn(tap string) error {
 	return errors.Join(p.Policies.Speak(tap, nil), p.Unguard(tap), p.checksums.detachOwn(tap))
 }
 
-// guardServices limits what a guest's own NIC may send, and its pods' connections. A pod whose service addresses have ended may run for a while.
+// guardServices limits what a guest's own NIC may send, and its pods' connections. If addresses have ended, it ends the permission to send before the filter: their pod may run for a while.
 func (p *Ports) guardServices(tap string, g OwnGuard, ended bool) error {
 	addresses, pods := slices.Clone(g.Addresses), map[netip.Addr]string{}
 	for port, all := range p.services.of {
@@ -75,7 +75,7 @@ func (p *Ports) guardServices(tap string, g OwnGuard, ended bool) error {
 	if ended {
 		filter, guard = guard, filter
 	}
-	if err := filter(); err != nil { // before the guest may send
+	if err := filter(); err != nil { // first the filter, before the guest may send
 		return err
 	}
 	return guard()

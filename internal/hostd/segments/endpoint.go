@@ -200,7 +200,7 @@ func (r *Registry) Disconnect(port string) (found bool, err error) {
 	return found, err
 }
 
-// Gone reports whether a port is an endpoint's, and then, whether the TAP of its segment was deleted.
+// Gone reports in found whether a port is an endpoint's, and in gone whether the TAP of that endpoint's segment was deleted.
 func (r *Registry) Gone(port string) (found, gone bool) {
 	_ = r.with(r.at(port), func(e *endpoint) error {
 		if found = e != nil; found {
