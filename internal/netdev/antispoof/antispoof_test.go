@@ -205,8 +205,8 @@ func TestFrames(t *testing.T) {
 	})
 }
 
-// A guest says how much of a frame is headers. The kernel puts no more than that into the first piece of a frame of 4 KB or more, and finds the
-// header of IPv6 elsewhere all the same.
+// A guest says how much of a frame is headers. The kernel puts no more than that into the first piece of a frame of 4 KB or more. The rules find the
+// header of IPv6 even where it is in another piece.
 func TestAttackHeadersApart(t *testing.T) {
 	inNetwork(t, func(n *network) {
 		table := open(n)

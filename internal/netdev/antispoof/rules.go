@@ -174,7 +174,7 @@ func chains() []chain {
 			drop("ethertype"),
 		),
 		// A guest chooses the size of the first piece of a frame of 4 KB or more (hdr_len of virtio_net_hdr). The kernel reads IPv6's next
-		// header from there, also if it is elsewhere.
+		// header from that piece, even if the header is elsewhere.
 		base(bridgeTable, *nftables.ChainHookPrerouting, priorityBridgeFilter-1, "gather",
 			nft.Rule(own(ports), isIPv6, nft.Gather(ipv6HopLimit)),
 		),

@@ -218,7 +218,7 @@ func TestReach(t *testing.T) {
 	})
 }
 
-// wantCalls checks as whom each caller is seen; "": it cannot call, but could without the filter, which it removes.
+// wantCalls checks as whom each caller is seen; "": the caller cannot call, but could without the filter. wantCalls removes the filter.
 func (h *host) wantCalls(pod map[string]netns.NsHandle, tests []struct{ from, to, caller string }) {
 	h.t.Helper()
 	for _, tt := range tests {

@@ -16,7 +16,7 @@ import (
 
 // Connection tracking keeps the unfinished datagrams of all tenants in one memory for each family, before any other rule sees a fragment.
 // When it is full, the kernel drops all fragments of that family. A fragment of up to 1,500 bytes takes up to 2.5 KB until its datagram is
-// finished, and counts once; a longer one counts more often. Package antispoof drops the longest, and those with padding.
+// finished, and counts once; a longer one counts more often. Package antispoof drops what nft.LargeFragments says.
 //
 // IPv4: fragments pass at any rate until unfinished ones take crowdedMemory. Then, and for calmTime after that, each bridge may send
 // fragmentRate per second, and as many at once. There is room for eight such bridges, and for the host's own fragments.
@@ -85,8 +85,8 @@ func unfinished() (int, error) {
 	return memory, nil
 }
 
-// addFragments adds the chains that drop fragments beyond the shares of their bridges, those of IPv4 while f.limited. A fragment runs through the
-// chain of the share once more for each of nft.FragmentSteps than which it is longer.
+// addFragments adds the chains that drop fragments beyond the shares of their bridges; those of IPv4 only while f.limited. A fragment passes the
+// chain of the share once, and once more for each of nft.FragmentSteps that its length exceeds.
 func (f *Filter) addFragments(c *nftables.Conn) {
 	var all [][]expr.Any
 	add := func(name string, is []expr.Any, over ...[]expr.Any) {

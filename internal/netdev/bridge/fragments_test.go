@@ -75,8 +75,8 @@ func TestAttackUnfinishedFragmentsOfIPv6(t *testing.T) {
 	})
 }
 
-// A guest writes fragments into its TAP, in frames that are larger than any link's, or larger than the fragments are: none passes. Others count by
-// their size, so none takes more of the memory than a share has for it. That holds as well for rules that nft has saved and restored.
+// A guest writes fragments into its TAP. None passes in a frame larger than any link's, or larger than the fragment. Other fragments count by
+// their size, so they take no more memory than their bridge's share. Rules that nft has saved and restored do the same.
 func TestAttackLargeFragments(t *testing.T) {
 	inHost(t, func(h *host) {
 		_, arrives := h.tenants()
@@ -109,7 +109,7 @@ func TestAttackLargeFragments(t *testing.T) {
 			h.check(err)
 			return bytes
 		}
-		wave := byte(1) // other datagrams than those before
+		wave := byte(1) // a new wave has new datagrams
 		four := func(size, frame int) func(int) []byte {
 			return func(id int) []byte { return padded(fragment4(uint16(id), wave, size), frame) }
 		}
@@ -137,7 +137,7 @@ func TestAttackLargeFragments(t *testing.T) {
 		if got := h.nft("", "list", "ruleset"); fixed(got) != fixed(saved) {
 			t.Errorf("restored rules differ: (-saved +restored)\n%s", cmp.Diff(fixed(saved), fixed(got)))
 		}
-		const burst = 700 // of each limit; the rates are so low that they add nothing
+		const burst = 700 // of each limit; the rates are too low to add to it
 		saved = regexp.MustCompile(`limit rate over \d+/second burst \d+ packets`).ReplaceAllString(saved, fmt.Sprint("limit rate over 1/hour burst ", burst, " packets"))
 		for _, c := range []struct {
 			name      string
@@ -284,7 +284,7 @@ func TestManyFragments(t *testing.T) {
 // firstFragment is that of a datagram of the pod 10.1.0.2 to 192.0.2.host.
 func firstFragment(id uint16, host byte) []byte { return fragment4(id, host, 1500) }
 
-// fragment4 is firstFragment with a size.
+// fragment4 is firstFragment of size bytes.
 func fragment4(id uint16, host byte, size int) []byte {
 	packet := slices.Concat([]byte{0x45, 0}, binary.BigEndian.AppendUint16(nil, uint16(size)), binary.BigEndian.AppendUint16(nil, id), []byte{0x20, 0, 64, unix.IPPROTO_UDP, 0, 0},
 		netip.MustParseAddr("10.1.0.2").AsSlice(), []byte{192, 0, 2, host})
@@ -302,7 +302,7 @@ func fragment4(id uint16, host byte, size int) []byte {
 // firstFragment6 is that of a datagram of the pod fd01::2 to 2001:db8::2.
 func firstFragment6(id int) []byte { return fragment6(id, 1496, 1) }
 
-// fragment6 is a fragment of such a datagram with a size. The field has offset and flag.
+// fragment6 is a fragment of such a datagram, of size bytes. field has the offset and the flag.
 func fragment6(id, size int, field uint16) []byte {
 	packet := slices.Concat([]byte{0x60, 0, 0, 0}, binary.BigEndian.AppendUint16(nil, uint16(size-40)), []byte{unix.IPPROTO_FRAGMENT, 64},
 		netip.MustParseAddr("fd01::2").AsSlice(), netip.MustParseAddr("2001:db8::2").AsSlice(),
@@ -310,5 +310,5 @@ func fragment6(id, size int, field uint16) []byte {
 	return padded(packet, size)
 }
 
-// padded fills a packet up to a size.
+// padded fills a packet up to size bytes.
 func padded(packet []byte, size int) []byte { return append(packet, make([]byte, size-len(packet))...) }

@@ -9,7 +9,7 @@ import (
 
 // Fragments are the conditions on a packet of one family that is a part of a datagram.
 type Fragments struct {
-	Any   []expr.Any // of IPv6 also one that is a whole datagram
+	Any   []expr.Any // with IPv6, also a fragment that is a whole datagram
 	First []expr.Any // has the transport header, and others follow
 	Later []expr.Any // has no transport header
 }
@@ -21,7 +21,7 @@ var (
 		First: Masked(Network(6, 2), []byte{0x3f, 0xff}, []byte{0x20, 0}), // more fragments, offset 0
 		Later: NotMasked(Network(6, 2), []byte{0x1f, 0xff}, []byte{0, 0}),
 	}
-	// nft prints a comparison of offset and flag with 0 as one of the flag alone, and restores what it prints.
+	// A comparison of offset and flag with 0 would not survive: nft prints, and so restores, a comparison of the flag alone.
 	hasHeader  = &expr.Exthdr{DestRegister: unix.NFT_REG_1, Type: unix.IPPROTO_FRAGMENT, Len: 1, Op: expr.ExthdrOpIpv6, Flags: unix.NFT_EXTHDR_F_PRESENT}
 	Fragments6 = Fragments{Any: []expr.Any{hasHeader, &expr.Cmp{Op: expr.CmpOpEq, Register: unix.NFT_REG_1, Data: []byte{1}}}, First: fragmentField(0xf9, 1, expr.CmpOpEq), Later: fragmentField(0xf8, 0, expr.CmpOpNeq)}
 )
@@ -55,13 +55,13 @@ func TinyFragments(do []expr.Any) [][]expr.Any {
 	return all
 }
 
-// FragmentSteps are lengths of packets in bytes. A fragment longer than n of them takes up to n+1 times as much of the kernel's memory as one of
-// the first length, that of a link of Ethernet.
+// FragmentSteps are lengths of packets in bytes. A fragment longer than n of them takes up to n+1 times as much of the kernel's memory as a fragment
+// of the first length, Ethernet's MTU.
 var FragmentSteps = []int{1500, 2524, 3548, 4572, 5596, 6620, 7644, 8668}
 
-// LargeFragments returns rules for the bridge's filters that do something with each fragment of more than 9,216 bytes, the length of jumbo frames,
-// and with each whose frame has padding beyond one of FragmentSteps. The kernel keeps the whole frame until a datagram is complete, but
-// the rules of the IP layer do not see the padding. No system sends such fragments of itself.
+// LargeFragments returns rules for the bridge's filters. They do something with each fragment of more than 9,216 bytes, the length of jumbo frames,
+// and with each fragment that does not exceed one of FragmentSteps while its frame does. The kernel keeps the whole frame until a datagram is
+// complete, but the rules of the IP layer do not see the padding. No system sends such fragments by itself.
 func LargeFragments(do []expr.Any) [][]expr.Any {
 	const largest, header6 = 9216, 40
 	any4, any6, none := Rule(isIPv4, Fragments4.Any), Rule(isIPv6, Fragments6.Any), []byte{0, 0}

@@ -176,15 +176,15 @@ func compare(o Operand, op expr.CmpOp, value []byte) []expr.Any {
 	return []expr.Any{o.load(unix.NFT_REG_1), &expr.Cmp{Op: op, Register: unix.NFT_REG_1, Data: value}}
 }
 
-// Longer holds when the packet has more bytes, from the network header on, with a frame's padding where that is still there.
+// Longer holds when the packet has more than size bytes from the network header on, with the frame's padding unless the kernel has cut it off.
 func Longer(size int) []expr.Any {
 	inOrder := &expr.Byteorder{SourceRegister: unix.NFT_REG_1, DestRegister: unix.NFT_REG_1, Op: expr.ByteorderHton, Len: 4, Size: 4}
 	more := &expr.Cmp{Op: expr.CmpOpGt, Register: unix.NFT_REG_1, Data: binaryutil.BigEndian.PutUint32(uint32(size))}
 	return []expr.Any{meta(expr.MetaKeyLEN).load(unix.NFT_REG_1), inOrder, more}
 }
 
-// Gather has the kernel put the packet's headers up to the end of a field into one piece of memory, for chains of a later priority: it
-// writes the field as it is. No checksum may include the field: rules that nft has restored would change the checksum, if it is wrong.
+// Gather has the kernel put the packet's headers up to the end of a field into one piece of memory, for chains of a later priority: the rule
+// writes the field unchanged. No checksum may include the field: rules that nft has restored would correct a wrong checksum.
 func Gather(f Field) []expr.Any {
 	write := &expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: unix.NFT_REG_1, Base: f.base, Offset: f.offset, Len: f.length}
 	return []expr.Any{f.load(unix.NFT_REG_1), write}

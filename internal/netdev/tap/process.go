@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Descriptors lists the descriptors that a process has of TAPs with a name, in all
-// namespaces. Those of TAPs that were deleted have no name.
+// Descriptors lists the descriptors that a process has of TAPs called name, in all
+// namespaces. The name of a deleted TAP is "".
 func Descriptors(pid int, name string) ([]int, error) {
 	directory := filepath.Join("/proc", strconv.Itoa(pid), "fdinfo")
 	entries, err := os.ReadDir(directory)
@@ -40,15 +40,14 @@ func Descriptors(pid int, name string) ([]int, error) {
 // descriptor.
 func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
 
-// openTime is more than a process takes to make a TAP of a descriptor that it has just opened,
-// which has no TAP either.
+// openTime is more time than a process takes from opening a descriptor to making its TAP.
 const openTime = 5 * time.Millisecond
 
-// Revive gives a VMM new TAPs for its descriptors of those that somebody has deleted, and
-// returns how many. Each is down and on no bridge, so it passes no frame. It disappears when
-// the VMM closes the descriptor. A descriptor without a TAP reports an error for ever: QEMU's
-// main loop spins, and QEMU 10 exits when the guest resets the NIC, also before it gives
-// the NIC up ("TUNSETVNETHDRSZ ioctl() failed"). A process that has ended has none.
+// Revive attaches a VMM's descriptors of deleted TAPs to new TAPs, and returns how many. A new
+// TAP is down and on no bridge, so it passes no frame. It disappears when the VMM closes the
+// descriptor. A descriptor without a TAP reports an error for ever: QEMU's main loop spins, and
+// QEMU 10 exits when the guest resets the NIC, also before the guest gives
+// the NIC up ("TUNSETVNETHDRSZ ioctl() failed"). Revive returns 0 for a process that has ended.
 func Revive(pid int) (revived int, err error) {
 	fds, err := Descriptors(pid, "")
 	if err != nil || len(fds) == 0 {
@@ -82,7 +81,7 @@ func Revive(pid int) (revived int, err error) {
 	return revived, errors.Join(err, unix.Close(process))
 }
 
-// revive makes a TAP for a descriptor of a process, unless it is closed or has one.
+// revive makes a TAP for a descriptor of a process, unless the descriptor is closed or has a TAP.
 func revive(process, fd int) (bool, error) {
 	queue, err := unix.PidfdGetfd(process, fd, 0)
 	if errors.Is(err, unix.EBADF) || errors.Is(err, unix.ESRCH) {
@@ -93,7 +92,7 @@ func revive(process, fd int) (bool, error) {
 	}
 	const name = "unnest-lost%d" // the kernel numbers it
 	err = setInterface(queue, name, unix.IFF_MULTI_QUEUE)
-	if errors.Is(err, unix.EBUSY) { // so the kernel answers once for a further queue of a TAP (seen with Linux 6.18)
+	if errors.Is(err, unix.EBUSY) { // the kernel returns it once for a further queue of a TAP (seen with Linux 6.18)
 		err = setInterface(queue, name, unix.IFF_MULTI_QUEUE)
 	}
 	revived := err == nil

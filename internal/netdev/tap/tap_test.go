@@ -257,7 +257,7 @@ func TestRemove(t *testing.T) {
 	})
 }
 
-// A VMM can set up its end of a TAP that somebody has deleted: it has a new one, without a network.
+// A VMM can set up its end of a TAP that somebody has deleted: Revive has given it a new TAP, without a network.
 func TestRevive(t *testing.T) {
 	inNewNS(t, func() {
 		one, err := Open(Device{Name: "one", Bridge: "br0", MTU: 1500})
