@@ -120,7 +120,7 @@ dist: bin/nfpm ## build packages, tarballs, images, SBOMs and checksums of a rel
 	@VERSION='$(VERSION)' REVISION='$(REVISION)' hack/dist dist
 
 .PHONY: test-install
-test-install: deps dist # installs dist's package on the releases RELEASES (bookworm trixie noble), in roots made of packages, and runs a short quickstart on the first (root)
+test-install: deps dist # installs dist's package in a root of packages of each of RELEASES (bookworm trixie noble), and runs a short quickstart on the first (root)
 	@hack/test-install $(or $(RELEASES),bookworm trixie noble)
 
 RESULTS ?= runs/kubernetes-conformance

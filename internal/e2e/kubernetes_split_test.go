@@ -320,8 +320,8 @@ func (k *kubernetes) splitInit() {
 	k.ctl("wait", "--for=delete", "pod/init-f1", podLimit)
 }
 
-// splitMemory has two containers of the first fraction share what is in the node's memory. The one of the other fraction has memory of its own.
-// An ephemeral container is of one fraction, and has the localhost of all.
+// splitMemory checks that two containers of the first fraction share /dev/shm, an emptyDir in memory and IPC. The container of the other fraction has a /dev/shm of its own.
+// An ephemeral container belongs to one fraction, and has the localhost of all.
 func (k *kubernetes) splitMemory() {
 	template := splitTemplate(nil)
 	spec := template["spec"].(map[string]any)
@@ -344,7 +344,7 @@ func (k *kubernetes) splitMemory() {
 		k.t.Errorf("the other container of the fraction reads %q", got)
 	}
 	if got := in("back", "ls /dev/shm"); got != "" {
-		k.t.Errorf("the other fraction has in its shared memory: %q", got)
+		k.t.Errorf("the other fraction has %q in /dev/shm", got)
 	}
 	const ipc = "busybox readlink /proc/self/ns/ipc"
 	if front, client := in("front", ipc), in("client", ipc); front != client || !strings.HasPrefix(front, "ipc:") {

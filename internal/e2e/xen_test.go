@@ -81,8 +81,8 @@ configurations:
 ` + xenCollocationCases, xenCollocationMetrics},
 }
 
-// xenKinds returns an experiment without the configurations whose kinds of domains are known to fail in a Xen host
-// that this machine's QEMU emulates, and the names of the kinds that are left.
+// xenKinds returns an experiment, and the names of its kinds of domains. It leaves out the configurations with kinds that are
+// known to fail in a Xen host that this machine's QEMU emulates.
 func xenKinds(t *testing.T, text string) (string, []string) {
 	t.Helper()
 	limits := doctor.XenDomains(t.Context(), doctor.System(image.CacheDir()))

@@ -109,7 +109,7 @@ func TestPublishedRatios(t *testing.T) {
 	}
 }
 
-// A run against a network of Docker itself stands next to what the paper says of NAT and Overlay, which were Docker's there.
+// The report of a run against Docker's own networks shows what the paper says of NAT and Overlay, which were Docker's there.
 func TestPublishedRatiosOfDocker(t *testing.T) {
 	for docker, want := range map[string][2]string{
 		"DockerNAT":     {"latency, Hostlo over DockerNAT|1024 B|0.13 (87.3 % lower)", "throughput, Hostlo over DockerNAT|1024 B|1.18 (17.9 % higher)"},

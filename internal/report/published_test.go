@@ -45,13 +45,13 @@ func kept(t *testing.T, name string) (document.Document, result.Run) {
 	return runs.Build(run, noise.Select(journal), runs.Options{Dir: "docs/results/runs/" + name, Papers: papers.All()}), run
 }
 
-// tablesOf returns the tables of a page whose numbers recomputed has, with their numbers from 1 as IDs. The second of two
-// columns with one name has _2 behind it.
+// tablesOf returns the tables of a page that recomputed has. Their IDs count from 1. The second of two columns with one name
+// gets the suffix _2.
 func tablesOf(t *testing.T, name string) (doc document.Document) {
 	t.Helper()
 	page, err := os.ReadFile(filepath.Join(docs, "results", name+".md"))
 	if err != nil || recomputed[name] == nil {
-		t.Fatalf("%s is no page that is recomputed (%v)", name, err)
+		t.Fatalf("recomputed has no page %s (%v)", name, err)
 	}
 	var tables []document.Table
 	before := ""
@@ -148,8 +148,8 @@ func TestPublishedPages(t *testing.T) {
 // A mark says of which run a number is: the run, the case (or suite:NAME), the metric and the configuration, or the
 // configuration / the baseline, and perhaps a form: mean, min or max of the values; lower or higher, in percent, of a
 // ratio; of a suite, geomean, or verdicts against the baseline: slower, faster, equal and not known. A mark of a cell of a
-// table of the run's page has table:ID, the cells that find its row, with semicolons between them, and the column; _ is a space. advice:RUN is the advice on a run, and
-// page:NAME a page whose tables are recomputed from all rounds, with 1 as the ID of its first table.
+// table of the run's page has table:ID, the cells that find its row, with semicolons between them, and the column; _ is a space. In place of the run,
+// advice:RUN is the advice on a run, and page:NAME a page whose tables the tests recompute from all rounds; 1 is the ID of the first table.
 var (
 	marked = regexp.MustCompile(`<!-- = (\S+) (\S+) (\S+) (\S+?)(?:/([^\s/]+))?( \w+)? -->(\**(?:\d+(?:\.\d+)?)(?:, \d+, \d+, \d+| ?[^\d\[|,.;<>()]{0,12}\[\d+(?:\.\d+)?, \d+(?:\.\d+)?\])?)`)
 	anyKey = regexp.MustCompile(`<!-- = `)
@@ -324,7 +324,7 @@ func handWritten(t *testing.T) (files []string) {
 	return files
 }
 
-// versions are numbers that nobody measures: of programs, of sections of papers, and aims.
+// versions are numbers that nobody measures: versions of programs, sections of papers, and aims.
 var versions = regexp.MustCompile(`(?i)\bApache-2\.0|§\d+\.\d+|\b(aim|AppArmor|CNI|containerd|CRI-O|Debian|Docker|ESXi|Go|Karpenter|Kafka|kernel|Kubernetes|libvirt|Linux|MySQL|nerdctl|NGINX|NVRAM|Podman|QEMU|SciMark|Spark|sysbench|systemd|TLS|Ubuntu|version|virtiofsd|Xen)( of)?( the)? \(?v?(\d:)?\d+\.\d+`)
 
 var notProse = regexp.MustCompile("(?s)<!-- begin (\\S+) -->.*?<!-- end \\S+ -->|```.*?```|`[^`]*`|\\]\\([^)]*\\)|(?m:^(?: {4}|\t)[^\n]*$)")

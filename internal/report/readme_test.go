@@ -38,7 +38,7 @@ func TestReadme(t *testing.T) {
 	}
 	shown := dataOf(doc).Paths
 	for _, p := range shown {
-		var hops, added []string // added: what the first path lacks, in the place of that
+		var hops, added []string // added: hops in the VM that the first path lacks
 		for _, h := range p.Hops {
 			switch nested := h.Place == "nested"; {
 			case nested:

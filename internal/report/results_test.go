@@ -23,7 +23,7 @@ var withoutIntervals = []string{"chaos", "cni-plugins", "fuzzing", "kubernetes-c
 	"restore-soak", "split-pods"}
 
 // Each page of results begins with a sentence that has the result, and a chart with intervals. -update draws the charts
-// of pages that no report ends again: of a run, of a column of the page's first table that has intervals, or of clusters.
+// of pages that no report ends: of a run, of a column with intervals of the page's first table, or of clusters.
 func TestPagesBeginWithTheirResult(t *testing.T) {
 	files, err := filepath.Glob(docs + "/results/*.md")
 	if err != nil {
@@ -115,7 +115,7 @@ func columnChart(t *testing.T, page, spec string) document.Chart {
 	return c
 }
 
-// clustersChart draws what Unnest's plans cost over Karpenter's, as ratios within the clusters of the table that plan-karpenter keeps.
+// clustersChart draws the ratio of the cost of Unnest's plans to that of Karpenter's, within the clusters of the table of plan-karpenter.
 func clustersChart(t *testing.T, title string) document.Chart {
 	t.Helper()
 	cluster := 0

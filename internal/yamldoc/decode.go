@@ -157,8 +157,8 @@ func Join(path, key string) string {
 	return path + "." + key
 }
 
-// Suggest returns a hint with the known name that is most similar, if one is, or with
-// all known names, of which there is one at least.
+// Suggest returns a hint: the most similar known name, or all known names if none is similar.
+// known has at least one name.
 func Suggest(unknown string, known []string) string {
 	nearest := slices.MinFunc(known, func(a, b string) int { return distance(unknown, a) - distance(unknown, b) })
 	if d := distance(unknown, nearest); d > max(2, len(unknown)/3) || d >= len(unknown) {
@@ -252,8 +252,8 @@ func Count(low, high int) func(string) (int, error) {
 
 var memory = regexp.MustCompile(`^(\d+|\d+(\.\d+)? ?[KMGT]i)B?$`)
 
-// Bytes accepts a positive amount of memory: a whole number of bytes, or a number with a unit such as KiB or GiB, or Ki
-// and Gi as Kubernetes writes them. It leaves out a fraction of a byte.
+// Bytes returns a positive amount of memory in bytes. It accepts a whole number of bytes, or a number with a unit such as KiB,
+// GiB, Ki or Gi. It rounds down to a byte.
 func Bytes(text string) (int64, error) {
 	var q resource.Quantity
 	var err error

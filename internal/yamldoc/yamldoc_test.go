@@ -74,7 +74,7 @@ keepers:
 	}
 }
 
-// Memory is written in one way, in files and on command lines.
+// Files and command lines have one syntax for memory.
 func TestBytes(t *testing.T) {
 	for text, want := range map[string]int64{
 		"1280": 1280, "64KiB": 64 << 10, "64Ki": 64 << 10, "1536MiB": 1536 << 20, "2GiB": 2 << 30, "2 GiB": 2 << 30, "2Gi": 2 << 30, "1.5GiB": 3 << 29, "1TiB": 1 << 40, "1.7 GiB": 1825361100, "1.0000000001GiB": 1 << 30,

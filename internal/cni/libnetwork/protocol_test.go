@@ -140,7 +140,7 @@ func TestSweep(t *testing.T) {
 	l.wantNoNICs()
 }
 
-// joinSegment has a container join a network with a segment before its network namespace exists, and returns Docker's request.
+// joinSegment has a container without a network namespace join a network with a segment, and returns Docker's request.
 func (l *lab) joinSegment() map[string]any {
 	l.must("NetworkDriver.CreateNetwork", map[string]any{
 		"NetworkID": "n1", "Options": map[string]any{"com.docker.network.generic": map[string]any{"segment": "shop", "key": segmentKey}},
@@ -151,7 +151,7 @@ func (l *lab) joinSegment() map[string]any {
 	return r
 }
 
-// A container joins its segment though the driver was killed before Docker had made its network namespace.
+// A container joins its segment even if the driver was killed before Docker made the container's network namespace.
 func TestResumedJoin(t *testing.T) {
 	l := newDriver(t)
 	r := l.joinSegment()

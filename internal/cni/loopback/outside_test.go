@@ -120,7 +120,7 @@ func TestOutside(t *testing.T) {
 	}
 }
 
-// A server sees a client outside at its own address if the client uses that of the server's fraction, and else at an alias.
+// A server sees an outside client at the client's own address if the client uses the address of the server's fraction, and else at an alias.
 func TestOutsideSeenAs(t *testing.T) {
 	w := routedWorld(t, 2)
 	alias := map[string]netip.Prefix{"4": netip.MustParsePrefix("127.128.0.0/9"), "6": netip.MustParsePrefix("fd68:6f73:746c:6f00::/96")}

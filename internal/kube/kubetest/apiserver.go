@@ -90,7 +90,7 @@ func StartAPIServer(t *testing.T) *rest.Config {
 	return &rest.Config{Host: "https://" + address, BearerToken: "secret", TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
 }
 
-// StartControllers starts the scheduler, and the controller manager with these flags.
+// StartControllers starts the scheduler and, with flags, the controller manager.
 func StartControllers(t *testing.T, config *rest.Config, flags ...string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubeconfig")

@@ -520,9 +520,9 @@ func (w *world) immutable() {
 	manifest := web.DeepCopy()
 	w.create(web)
 	w.running("web", "web-f1")
-	w.t.Log("the manifest is applied again: its second container is not in the pod")
+	w.t.Log("the user applies the manifest again: its second container is not in the pod")
 	if err := w.Patch(w.t.Context(), manifest, client.StrategicMergeFrom(web)); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "may not add or remove containers") {
-		w.t.Errorf("a manifest that is applied again: %v, want a refusal", err)
+		w.t.Errorf("apply the manifest again: %v, want a refusal", err)
 	}
 	for _, tt := range []struct{ name, metadata string }{
 		{"whole", `{"annotations": {"unnest.io/split": "a", "unnest.io/companions": "[]"}}`},
@@ -656,8 +656,8 @@ func replicas(name string, count int32) *appsv1.Deployment {
 	}}
 }
 
-// While no controller runs, the garbage collector deletes companions after their pod. One that has lost its owner is deleted by the
-// next controller.
+// While no controller runs, the garbage collector deletes companions after their pod. The next controller deletes a companion
+// that has lost its owner.
 func (w *world) orphan() {
 	stop := w.controller(0)
 	p, other := pod("shop", "web", "a;b", "a", "b"), pod("shop", "other", "a;b", "a", "b")
@@ -685,7 +685,7 @@ func (w *world) orphan() {
 	w.end()
 }
 
-// A Deployment counts a split pod once, and so do an autoscaler and a budget. It removes the whole pod.
+// A Deployment counts a split pod once, and so do an autoscaler and a budget. Its deletion removes the whole pods.
 func (w *world) deployment() {
 	d := replicas("d", 2)
 	w.create(d)
@@ -696,7 +696,7 @@ func (w *world) deployment() {
 	w.end()
 }
 
-// replicas waits until a Deployment has so many pods with a companion each, which it has be ready.
+// replicas makes all fractions ready, and waits until a Deployment has want pods with a companion each.
 func (w *world) replicas(d *appsv1.Deployment, want int32) (all corev1.PodList) {
 	w.t.Helper()
 	w.eventually("each pod has its companion", func() error {
@@ -726,7 +726,7 @@ func (w *world) replicas(d *appsv1.Deployment, want int32) (all corev1.PodList) 
 	return all
 }
 
-// autoscaled has companions use nine times the memory of the first fractions. The autoscaler sees these only, and scales the Deployment.
+// autoscaled has companions use nine times the memory of the first fractions. The autoscaler sees only the first fractions, and scales the Deployment.
 func (w *world) autoscaled(d *appsv1.Deployment) {
 	var scale autoscalingv1.Scale
 	w.check(w.SubResource("scale").Get(w.t.Context(), d, &scale))
@@ -735,7 +735,7 @@ func (w *world) autoscaled(d *appsv1.Deployment) {
 	pods := w.replicas(d, 2)
 	for i := range pods.Items {
 		if l := pods.Items[i].Labels; selector.Matches(labels.Set(l)) != (l[splitpod.FractionLabel] == "0") {
-			w.t.Errorf("the selector %s of the scale, of labels %v", selector, l)
+			w.t.Errorf("the scale has the selector %s, a pod the labels %v", selector, l)
 		}
 	}
 	object := func(version, kind, name string, content map[string]any) *unstructured.Unstructured {
@@ -811,7 +811,7 @@ func (w *world) budget(d *appsv1.Deployment) {
 	i := slices.IndexFunc(w.replicas(d, 3).Items, func(p corev1.Pod) bool { return p.Labels["app"] == "d" })
 	name := w.replicas(d, 3).Items[i].Name
 	if err := w.evict(name); !apierrors.IsTooManyRequests(err) || !apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause) {
-		w.t.Errorf("a pod is evicted: %v, want a refusal by the budget", err)
+		w.t.Errorf("evict a pod: %v, want a refusal by the budget", err)
 	}
 	w.check(w.evict(name + "-f1"))
 	w.check(w.Delete(w.t.Context(), b))
@@ -829,7 +829,7 @@ func (w *world) network() {
 	p := pod("shop", "web", "a;b;c", "a", "b", "c")
 	w.create(p)
 	w.waits(p, "no node has the label "+splitpod.HostLabel+"=network")
-	w.wantGuarded("web")                              // which has no place yet
+	w.wantGuarded("web")                              // it has no place yet
 	for _, name := range []string{"a1", "b1", "b2"} { // as Unnest's DaemonSet does
 		change := []byte(`{"metadata":{"labels":{"` + splitpod.HostLabel + `":"network"}}}`)
 		w.check(w.Patch(w.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, client.RawPatch("application/merge-patch+json", change)))
@@ -863,14 +863,14 @@ func (w *world) network() {
 	w.end()
 }
 
-// ephemeral gives a pod an ephemeral container, with further fields in JSON, and tries to change an annotation with it.
+// ephemeral gives a pod an ephemeral container with further fields in JSON. In the same request it tries to change an annotation.
 func (w *world) ephemeral(name, container, fields string) error {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
 	change := fmt.Appendf(nil, `{"metadata":{"annotations":{"unnest.io/companions":"[]"}},"spec":{"ephemeralContainers":[{"name":"%s","image":"none",%s}]}}`, container, fields)
 	return w.SubResource("ephemeralcontainers").Patch(w.t.Context(), p, client.RawPatch(types.StrategicMergePatchType, change))
 }
 
-// wantGuarded tries to give a fraction with tunnels ephemeral containers.
+// wantGuarded checks which ephemeral containers the webhook refuses for a fraction with tunnels.
 func (w *world) wantGuarded(name string) {
 	w.t.Helper()
 	for i, context := range []string{`{"capabilities":{"add":["CHOWN"]}}`, `{"capabilities":{"add":["net_admin"]}}`, `{"privileged":true}`} {
@@ -881,7 +881,7 @@ func (w *world) wantGuarded(name string) {
 	}
 }
 
-// debug gives the fractions of a host ephemeral containers, as kubectl debug does, and copies one.
+// debug gives the fractions on one host ephemeral containers, as kubectl debug does, and copies the first fraction.
 func (w *world) debug() {
 	w.create(pod("shop", "web", "a;b", "a", "b"))
 	w.running("web", "web-f1")

@@ -145,8 +145,8 @@ func (b *Set) Down() error {
 	return err
 }
 
-// FoundTool records the version of a tool, besides other versions that the run has found of it: machines
-// with another release of Debian have others.
+// FoundTool records the version of a tool, next to other versions of the tool that the run has found: machines
+// with different releases of Debian have different versions.
 func (b *Set) FoundTool(name, version string) {
 	found := b.facts.Tools[name]
 	if found == "" {

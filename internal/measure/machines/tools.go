@@ -17,8 +17,8 @@ import (
 // VersionNumber matches the first number of a version that a tool prints.
 var VersionNumber = regexp.MustCompile(`\d+\.\d+[^\s,]*`)
 
-// OfEachRelease returns one configuration for each architecture, release of Debian and engine in the machines that this
-// run boots, or that are this host.
+// OfEachRelease returns one configuration for each architecture, release of Debian and engine of the machines that this
+// run boots, and of this host.
 func (b *Set) OfEachRelease() (all []stack.Configuration) {
 	type packages struct {
 		architecture stack.Arch
@@ -29,7 +29,7 @@ func (b *Set) OfEachRelease() (all []stack.Configuration) {
 	for _, c := range b.Spec.Configurations {
 		of := packages{architecture: c.Architecture(), release: c.Release}
 		if engine, _ := c.Stack.Engine(); engine == stack.Docker || engine == stack.Podman {
-			of.engine = engine // the other machines have containerd, used or not
+			of.engine = engine // all other machines have containerd
 		}
 		if !c.Stack.Remote() && !slices.Contains(seen, of) {
 			seen, all = append(seen, of), append(all, c)
@@ -38,8 +38,8 @@ func (b *Set) OfEachRelease() (all []stack.Configuration) {
 	return all
 }
 
-// FindEngine records the versions of the container engines, which are the same in all
-// machines of the run that have one release of Debian, and of QEMU.
+// FindEngine records the versions of QEMU and of the container engines. Machines of one release of
+// Debian have the same versions.
 func (b *Set) FindEngine(ctx context.Context) error {
 	for _, c := range b.OfEachRelease() {
 		if c.Architecture() != stack.X8664 {
@@ -72,8 +72,8 @@ func (b *Set) FindTool(ctx context.Context, p place.Place, tool string) error {
 	return nil
 }
 
-// FindPackages records the versions of the tools' packages, which are the same in all
-// our machines and containers of one release of Debian.
+// FindPackages records the versions of the tools' packages. Our machines and containers of one
+// release of Debian have the same versions.
 func (b *Set) FindPackages(ctx context.Context, p place.Place) error {
 	names := guestimage.Packages(b.Spec)
 	if len(names) == 0 {

@@ -8,7 +8,7 @@ import (
 	"unnest.io/unnest/internal/measure/stack"
 )
 
-// Machines of two releases have tools of two versions: a run records both, each once.
+// Machines of two releases have tools of two versions: a run records each version once.
 func TestFoundTool(t *testing.T) {
 	b := Set{facts: Facts{Tools: map[string]string{}}}
 	for _, version := range []string{"1.6.20", "1.7.24", "1.6.20", "1.6.2"} {
@@ -20,7 +20,7 @@ func TestFoundTool(t *testing.T) {
 	}
 }
 
-// Each release and each engine with packages of its own is asked once, and no host of the user's.
+// A run asks one machine for each release and each engine with packages of its own, and no host of the user's.
 func TestOfEachRelease(t *testing.T) {
 	vm, contained := stack.Stack{stack.VM}, stack.Stack{stack.VM, stack.Containerd}
 	b := Set{Spec: &experiment.Spec{Configurations: []stack.Configuration{

@@ -122,7 +122,7 @@ const (
 	mostMemory = 1 << 50
 )
 
-// parseMemory returns whole KiB.
+// parseMemory returns bytes, in whole KiB.
 func parseMemory(text string) (int64, error) {
 	n, err := yamldoc.Bytes(strings.TrimSpace(text))
 	if err != nil || n < mebibyte || n > mostMemory {

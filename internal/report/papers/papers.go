@@ -225,8 +225,8 @@ func Sysbench() []SysbenchRow {
 	return rows
 }
 
-// withDocker returns ratios, and those of NAT and Overlay once more by the names of the networks of Docker itself, which the
-// paper had.
+// withDocker returns ratios. It repeats those of NAT and Overlay with the names of Docker's own networks, which the paper
+// measured.
 func withDocker(ratios []Ratio) []Ratio {
 	byDocker := strings.NewReplacer("NAT", "DockerNAT", "Overlay", "DockerOverlay")
 	all := ratios

@@ -153,7 +153,7 @@ func suiteOf(set *estimate.Set, cases []result.Case, estimates []estimate.Estima
 			continue
 		}
 		s.cells[[2]string{e.Case, e.Configuration}] = e
-		if e.N > 0 && score.Least <= e.Mean && e.Mean <= score.Greatest { // the mean can be scored
+		if e.N > 0 && score.Least <= e.Mean && e.Mean <= score.Greatest { // a mean that has a score
 			rows = append(rows, score.Row{Suite: e.Suite, Case: e.Case, Order: e.Order, Unit: e.Unit, Configuration: e.Configuration, Value: float64(e.Mean), StdErr: errorOfMean(*e)})
 		}
 	}

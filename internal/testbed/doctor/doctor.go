@@ -216,7 +216,7 @@ func virtualization(ctx context.Context, p Probes) []Check {
 	return append([]Check{qemu, accelerator, nested}, xenDomains(qemu)...)
 }
 
-// XenDomains says which domains are known to fail, or were not tried, in a Xen host that this machine's QEMU emulates; "" if none.
+// XenDomains says which domains of a Xen host that this machine's QEMU emulates are known to fail, or were not tried; "": none.
 func XenDomains(ctx context.Context, p Probes) string {
 	for _, c := range xenDomains(qemu(ctx, p)) {
 		return c.Found

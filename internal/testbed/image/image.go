@@ -111,7 +111,7 @@ func (b *Builder) debianRoot(ctx context.Context, r Recipe) (string, error) {
 	b.report("unpacking Debian %s for %s and %d packages (takes minutes, once)", r.Suite, r.Arch.OrAMD64(), len(r.Packages))
 	return root, b.whole(dir, func(tmp string) error {
 		target := filepath.Join(tmp, "root")
-		if r.Arch.OrAMD64() != Arch(runtime.GOARCH) { // whose binaries do not run here
+		if r.Arch.OrAMD64() != Arch(runtime.GOARCH) { // the image's binaries do not run here
 			return b.checkDisk(b.extract(ctx, r, target))
 		}
 		return b.checkDisk(b.mmdebstrap(ctx, r, target, "--variant=minbase"))

@@ -122,9 +122,9 @@ func TestHVM(t *testing.T) {
 	}
 }
 
-// Debian's Xen is the hypervisor of a guest, which creates PV and PVH domains; only PV domains where
-// others are known to fail. Commands run in them, Xen says what they use, and a run that knows nothing
-// of them removes them.
+// Debian's Xen is the hypervisor of a guest, which creates PV and PVH domains, or only PV domains where
+// PVH is known to fail. Commands run in the domains, and Xen says what the domains use. A run that
+// knows nothing of the domains removes them.
 func TestDomains(t *testing.T) {
 	if os.Getenv("UNNEST_PRIVILEGED") == "" {
 		t.Skip("set UNNEST_PRIVILEGED=1, as root")

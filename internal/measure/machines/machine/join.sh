@@ -1,4 +1,4 @@
-# Joins the swarm of manager $3 with address $1 and token $2. Docker gives that 20 s and then goes on by itself, so a slow machine waits for the end.
+# Joins the swarm of manager $3 with address $1 and token $2. The command ends after 20 s, and Docker goes on by itself: wait two minutes more.
 said=$(docker swarm join --advertise-addr "$1" --token "$2" "$3" 2>&1) && exit
 case $said in
 *'Timeout was reached before node joined'*)

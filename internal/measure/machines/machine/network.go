@@ -54,7 +54,7 @@ func (m List) makeSwarm(ctx context.Context, gateway string) error {
 	if err := place.Run(ctx, worker.Place, "sh", "-c", joinSwarm, "join", worker.Address, strings.TrimSpace(string(token)), manager.Address+":2377"); err != nil {
 		return fmt.Errorf("join the swarm: %w", err)
 	}
-	// Docker takes an address for each node itself, by default the first ones, which the containers ask for.
+	// Docker takes an address for each node, by default the first ones, which the containers ask for.
 	subnet := netip.MustParsePrefix(gateway + "/24").Masked()
 	upper := subnet.Addr().As4()
 	upper[3] = 128

@@ -10,7 +10,7 @@ import (
 	"unnest.io/unnest/internal/testbed/place"
 )
 
-// fakeDocker notes its arguments in $DIR/calls. The swarm has no network yet. It joins as $DIR/join says, and is active at the second question.
+// fakeDocker writes its arguments to $DIR/calls. The swarm has no network yet. A join fails with the text of $DIR/join, if that has any. The node is active when asked for the second time.
 const fakeDocker = `#!/bin/sh
 echo "$@" >>"$DIR/calls"
 case $1,$2 in
@@ -23,7 +23,7 @@ info,*)
 esac
 `
 
-// A machine that is slow to join the swarm is waited for: Docker goes on after its time limit. Another error ends it.
+// MakeNetworks waits for a machine that joins the swarm slowly, because Docker goes on after its time limit. Another error ends the wait.
 func TestDockerOverlay(t *testing.T) {
 	const slow = "Error response from daemon: Timeout was reached before node joined. The attempt to join the swarm will continue in the background.\n"
 	path := os.Getenv("PATH")
