@@ -131,8 +131,12 @@ func (n *nics) revive(lacks func(s hotplug.Slot, name string) bool) {
 	}) {
 		return
 	}
-	if count, err := tap.Revive(pid); count > 0 || err != nil {
-		n.log.Warn("another program deleted TAPs of the guest: their containers have no network", "taps", count, "error", err)
+	count, err := tap.Revive(pid)
+	if count > 0 {
+		n.log.Warn("another program deleted TAPs of the guest: their containers have no network", "taps", count)
+	}
+	if err != nil {
+		n.log.Warn("keep the VMM alive without the TAPs that another program deleted", "error", err)
 	}
 }
 

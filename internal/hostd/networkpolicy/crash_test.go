@@ -323,14 +323,18 @@ func (h *crashHost) setServices(port string, addresses []netip.Addr) {
 	h.Helper()
 	was := h.of[port]
 	h.of[port] = addresses
+	ending := map[netip.Addr]string{}
+	for _, a := range was {
+		ending[a] = port
+	}
 	for _, tap := range h.own {
 		if stepsTAP[stepsGuest(port)] == tap && !slices.Equal(was, addresses) {
-			h.guardServices(tap, len(addresses) == 0)
+			h.guardServices(tap, ending)
 		}
 	}
 }
 
-func (h *crashHost) guardServices(tap string, ended bool) {
+func (h *crashHost) guardServices(tap string, ending map[netip.Addr]string) {
 	h.Helper()
 	pods := map[netip.Addr]string{}
 	for port, all := range h.of {
@@ -340,20 +344,18 @@ func (h *crashHost) guardServices(tap string, ended bool) {
 			}
 		}
 	}
-	steps := []func() error{
-		func() error { return h.policies.Speak(tap, pods) },
-		func() error {
-			return h.step("guard", func() error {
-				h.guard[tap] = pods
-				return nil
-			})
-		},
+	both := map[netip.Addr]string{}
+	maps.Copy(both, ending)
+	maps.Copy(both, pods)
+	guard := func() error {
+		h.guard[tap] = pods
+		return nil
 	}
-	if ended {
-		slices.Reverse(steps)
+	if err := errors.Join(h.policies.Speak(tap, both), h.step("guard", guard)); err != nil {
+		h.Fatal(err)
 	}
-	for _, step := range steps {
-		if err := step(); err != nil {
+	if len(both) > len(pods) {
+		if err := h.policies.Speak(tap, pods); err != nil {
 			h.Fatal(err)
 		}
 	}
@@ -363,7 +365,7 @@ func (h *crashHost) guardServices(tap string, ended bool) {
 func (h *crashHost) guardOwn(tap string) {
 	h.Helper()
 	h.own = append(slices.DeleteFunc(h.own, func(o string) bool { return o == tap }), tap)
-	h.guardServices(tap, false)
+	h.guardServices(tap, nil)
 }
 
 // commit has a client send policies: of each pod, by its UID, how many addresses may connect to it.

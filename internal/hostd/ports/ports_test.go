@@ -175,8 +175,16 @@ func TestServiceAddressEndsBeforeItsFilter(t *testing.T) {
 		if err := h.Connect(nil, "u1n1-1", mac, r, attachment.Alias(attachment.Key{Owner: "c1", Name: "eth0"}, r), 0); err != nil {
 			return err
 		}
-		if err := h.Disconnect(nil, "u1n1-1", mac); err != nil || ended != 1 {
-			t.Errorf("the filter of the address has ended %d times, error %v, want once", ended, err)
+		other := r
+		other.Services = []netip.Addr{netip.MustParseAddr("10.0.1.2")}
+		for _, record := range []attachment.Record{other, r} { // another address in its place, and back
+			err := h.Connect(nil, "u1n1-1", mac, record, attachment.Alias(attachment.Key{Owner: "c1", Name: "eth0"}, record), 0)
+			if err != nil || ended != 1 {
+				t.Errorf("the filter of the address has ended %d times, error %v, want once", ended, err)
+			}
+		}
+		if err := h.Disconnect(nil, "u1n1-1", mac); err != nil || ended != 2 {
+			t.Errorf("the filter of the address has ended %d times, error %v, want twice", ended, err)
 		}
 		return nil
 	})

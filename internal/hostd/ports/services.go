@@ -2,6 +2,7 @@ package ports
 
 import (
 	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -39,7 +40,7 @@ func (p *Ports) GuardOwn(tap string, g OwnGuard) error {
 		s.own = map[string]OwnGuard{}
 	}
 	s.own[tap] = g
-	return errors.Join(p.guardServices(tap, g, false), p.checksums.attachOwn(tap))
+	return errors.Join(p.guardServices(tap, g, nil), p.checksums.attachOwn(tap))
 }
 
 // isOwn reports whether a TAP is that of a NIC that a guest has from its start.
@@ -59,8 +60,9 @@ func (p *Ports) UnguardOwn(tap string) error {
 	return errors.Join(p.Policies.Speak(tap, nil), p.Unguard(tap), p.checksums.detachOwn(tap))
 }
 
-// guardServices limits what a guest's own NIC may send, and its pods' connections. If addresses have ended, it ends the permission to send before the filter: their pod may run for a while.
-func (p *Ports) guardServices(tap string, g OwnGuard, ended bool) error {
+// guardServices limits what a guest's own NIC may send, and its pods' connections. The guest may send from an address only while the
+// connections of its pod are filtered: the filter of a new address comes first, and that of an ending one ends last.
+func (p *Ports) guardServices(tap string, g OwnGuard, ending map[netip.Addr]string) error {
 	addresses, pods := slices.Clone(g.Addresses), map[netip.Addr]string{}
 	for port, all := range p.services.of {
 		if IsPort(port, g.Pods...) {
@@ -70,15 +72,16 @@ func (p *Ports) guardServices(tap string, g OwnGuard, ended bool) error {
 			}
 		}
 	}
-	filter := func() error { return p.Policies.Speak(tap, pods) }
-	guard := func() error { return p.Guard(tap, g.MAC, addresses, g.DHCP, g.Multicasts) }
-	if ended {
-		filter, guard = guard, filter
-	}
-	if err := filter(); err != nil { // first the filter, before the guest may send
+	both := map[netip.Addr]string{}
+	maps.Copy(both, ending)
+	maps.Copy(both, pods)
+	if err := p.Policies.Speak(tap, both); err != nil {
 		return err
 	}
-	return guard()
+	if err := p.Guard(tap, g.MAC, addresses, g.DHCP, g.Multicasts); err != nil || len(both) == len(pods) {
+		return err
+	}
+	return p.Policies.Speak(tap, pods)
 }
 
 // setServices gives the pod behind a port service addresses, in place of those that it has.
@@ -99,9 +102,13 @@ func (p *Ports) setServices(port string, addresses []netip.Addr) (err error) {
 		}
 	}()
 	s.of[port] = addresses
+	ending := map[netip.Addr]string{}
+	for _, a := range was {
+		ending[a] = port
+	}
 	for tap, g := range s.own {
 		if IsPort(port, g.Pods...) {
-			err = errors.Join(err, p.guardServices(tap, g, len(addresses) == 0))
+			err = errors.Join(err, p.guardServices(tap, g, ending))
 		}
 	}
 	return err
