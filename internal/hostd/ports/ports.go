@@ -181,14 +181,20 @@ func (p *Ports) Correct(turn *turns.Turn, port, mac string, r attachment.Record,
 }
 
 // Disconnect takes a port away from its attachment and marks it as warm. It does as much
-// as it can, and yields the turn between its steps.
+// as it can, and yields the turn between its steps. If the port's service addresses do not end, its alias stays, by which
+// the next daemon finds them, and so does the filter of its pod's connections.
 func (p *Ports) Disconnect(turn *turns.Turn, port, mac string) error {
 	if _, err := link.Find(port); link.IsGone(err) {
 		return nil
 	}
-	err := errors.Join(bridge.Leave(port), p.setServices(port, nil), link.SetAlias(port, attachment.WarmAlias)) // last: the next daemon finds service addresses by the alias
-	turn.Yield()
-	err = errors.Join(err, p.Policies.Disconnect(turn, port), ratelimit.Clear(port))
+	err := bridge.Leave(port)
+	failed := p.setServices(port, nil)
+	if failed == nil {
+		err = errors.Join(err, link.SetAlias(port, attachment.WarmAlias))
+		turn.Yield()
+		failed = p.Policies.Disconnect(turn, port)
+	}
+	err = errors.Join(err, failed, ratelimit.Clear(port))
 	turn.Yield()
 	return errors.Join(err, p.Guard(port, mac, nil, false, 0))
 }

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -119,72 +120,114 @@ func TestConnectedPort(t *testing.T) {
 	})
 }
 
-// endedFilter is a packet filter of connections that calls ended when it ends the filter of a port.
-type endedFilter struct {
+// stepFilter is a packet filter of connections that calls functions when it sets and ends the filter of a port.
+type stepFilter struct {
 	networkpolicy.Filter
-	ended func(isolation.Port)
+	set, end func(isolation.Port) error
 }
 
-func (f endedFilter) Set(...isolation.Port) error { return nil }
+func (f stepFilter) Set(ports ...isolation.Port) error { return each(ports, f.set) }
 
-func (f endedFilter) Prepare(func(), ...isolation.Port) (func() error, error) {
+func (f stepFilter) Prepare(func(), ...isolation.Port) (func() error, error) {
 	return func() error { return nil }, nil
 }
 
-func (f endedFilter) Remove(ports ...isolation.Port) error {
+func (f stepFilter) Remove(ports ...isolation.Port) error { return each(ports, f.end) }
+
+func each(ports []isolation.Port, f func(isolation.Port) error) (err error) {
 	for _, p := range ports {
-		f.ended(p)
+		err = errors.Join(err, f(p))
 	}
-	return nil
+	return err
 }
 
-// When the filter of a pod's service address ends, the guest may no longer send from the address. Until then the next daemon
-// knows the address: a pod may run for a while after its NIC has gone.
-func TestServiceAddressEndsBeforeItsFilter(t *testing.T) {
+// A guest may send from a pod's service address only while the filter of the address is there. Until that filter ends, the next daemon
+// knows the address by the port's alias: a pod may run for a while after its NIC has gone. If the filter cannot end, the alias and the port's own
+// filter stay.
+func TestFilterOfServiceAddress(t *testing.T) {
 	inHost(t)(func() error {
-		ended, service := 0, netip.MustParseAddr("10.0.1.1")
+		const port, mac = "u1n1-1", "0a:00:01:00:01:01"
+		service, refused := netip.MustParseAddr("10.0.1.1"), errors.New("the kernel refuses")
+		r := attachment.Record{Bridge: "br0", Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/16")}, Services: []netip.Addr{service}}
+		alias := attachment.Alias(attachment.Key{Owner: "c1", Name: "eth0"}, r)
+		var begun, ended, portEnded int
+		refuse := false
 		h := New(slog.New(slog.NewTextHandler(t.Output(), nil)))
+		closed := func(what string) {
+			t.Helper()
+			all, err := h.Opened().Ports()
+			if err != nil || slices.ContainsFunc(all, func(g antispoof.Port) bool { return slices.Contains(g.Addresses, service) }) {
+				t.Errorf("when the filter %s, the guest may send: ports %v, error %v", what, all, err)
+			}
+		}
 		h.Policies = networkpolicy.New(t.TempDir(), slog.New(slog.DiscardHandler))
 		h.Policies.Open = func([]isolation.Port) (networkpolicy.Filter, error) {
-			return endedFilter{ended: func(p isolation.Port) {
-				if p.Address != service {
-					return
-				}
-				ended++
-				all, err := h.Opened().Ports()
-				if err != nil || slices.ContainsFunc(all, func(g antispoof.Port) bool { return slices.Contains(g.Addresses, service) }) {
-					t.Errorf("when the filter ends, the guest may still send: ports %v, error %v", all, err)
-				}
-				if l, err := link.Find("u1n1-1"); err != nil || l.Alias == attachment.WarmAlias {
-					t.Errorf("when the filter ends, the port is %+v, error %v: the next daemon would not know the address", l, err)
-				}
-			}}, nil
+			return stepFilter{
+				set: func(p isolation.Port) error {
+					if p.Address == service {
+						begun++
+						closed("begins")
+					}
+					return nil
+				},
+				end: func(p isolation.Port) error {
+					switch {
+					case p.Interface == port:
+						portEnded++
+					case p.Address == service && refuse:
+						return refused
+					case p.Address == service:
+						ended++
+						closed("ends")
+						if l, err := link.Find(port); err != nil || !strings.HasPrefix(l.Alias, attachment.WarmAlias+"c1/eth0 ") {
+							t.Errorf("when the filter ends, the port is %+v, error %v: the next daemon would not know the address", l, err)
+						}
+					}
+					return nil
+				},
+			}, nil
 		}
 		if _, err := h.Policies.Configure([]quota.Tenant{{Name: "shop", Bridge: "br0", NetworkPolicy: quota.PolicyRequired}}); err != nil {
 			return err
 		}
-		if err := netlink.LinkAdd(&netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: "u1n1-1"}, Mode: netlink.TUNTAP_MODE_TAP}); err != nil {
-			return err
-		}
-		const mac = "0a:00:01:00:01:01"
 		own := OwnGuard{MAC: "0a:00:01:00:00:01", Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.9")}, Pods: []string{"u1n"}}
 		if err := h.GuardOwn("tap0", own); err != nil {
 			return err
 		}
-		r := attachment.Record{Bridge: "br0", Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/16")}, Services: []netip.Addr{service}}
-		if err := h.Connect(nil, "u1n1-1", mac, r, attachment.Alias(attachment.Key{Owner: "c1", Name: "eth0"}, r), 0); err != nil {
-			return err
-		}
-		other := r
-		other.Services = []netip.Addr{netip.MustParseAddr("10.0.1.2")}
-		for _, record := range []attachment.Record{other, r} { // another address in its place, and back
-			err := h.Connect(nil, "u1n1-1", mac, record, attachment.Alias(attachment.Key{Owner: "c1", Name: "eth0"}, record), 0)
-			if err != nil || ended != 1 {
-				t.Errorf("the filter of the address has ended %d times, error %v, want once", ended, err)
+		for name, end := range map[string]func() error{
+			"disconnect": func() error { return h.Disconnect(nil, port, mac) },
+			"delete":     func() error { return h.Delete(nil, port) },
+			"cut": func() error {
+				_, err := h.Cut(nil, port)
+				return err
+			},
+		} {
+			f, err := tap.Open(tap.Device{Name: port, MTU: 1400, Alias: attachment.WarmAlias})
+			if err != nil {
+				return err
 			}
-		}
-		if err := h.Disconnect(nil, "u1n1-1", mac); err != nil || ended != 2 {
-			t.Errorf("the filter of the address has ended %d times, error %v, want twice", ended, err)
+			begun, ended, portEnded = 0, 0, 0
+			other := r
+			other.Services = []netip.Addr{netip.MustParseAddr("10.0.1.2")}
+			for i, record := range []attachment.Record{r, other, r} { // another address in its place, and back
+				err := h.Connect(nil, port, mac, record, attachment.Alias(attachment.Key{Owner: "c1", Name: "eth0"}, record), 0)
+				if err != nil || begun != 1+i/2 || ended != (i+1)/2 {
+					t.Errorf("%s: the filter of the address has begun %d times and ended %d times, error %v", name, begun, ended, err)
+				}
+			}
+			refuse = true
+			err = end()
+			l, failed := link.Find(port)
+			if !errors.Is(err, refused) || failed != nil || l.Alias != alias || l.Master != 0 && name != "delete" || portEnded != 0 {
+				t.Errorf("%s, refused: error %v, the port is %+v, %v, its filter has ended %d times", name, err, l, failed, portEnded)
+			}
+			refuse = false
+			if err := end(); err != nil || ended != 2 || portEnded != 1 {
+				t.Errorf("%s: the filter of the address has ended %d times, want twice, that of the port %d times, error %v", name, ended, portEnded, err)
+			}
+			if err := f.Close(); err != nil {
+				return err
+			}
 		}
 		return nil
 	})

@@ -8,22 +8,29 @@ import (
 
 	"unnest.io/unnest/internal/hostd/attachment"
 	"unnest.io/unnest/internal/hostd/turns"
+	"unnest.io/unnest/internal/netdev/bridge"
 	"unnest.io/unnest/internal/netdev/link"
 	"unnest.io/unnest/internal/netdev/ratelimit"
 	"unnest.io/unnest/internal/netdev/tap"
 )
 
 // Delete deletes a port, with its limits and its guard. A port that does not exist is not an
-// error. No VMM may use it: see tap.Remove. It yields the turn between its steps.
+// error. No VMM may use it: see tap.Remove. If its service addresses do not end, the port stays. It yields the turn between its steps.
 func (p *Ports) Delete(turn *turns.Turn, name string) error {
+	if err := p.setServices(name, nil); err != nil { // first: the next daemon finds them by the alias
+		return err
+	}
 	err := link.Delete(name)
 	turn.Yield()
 	return errors.Join(err, p.forget(turn, name))
 }
 
 // Cut takes a TAP off the network, with its limits and its guard, and deletes it unless a VMM
-// has it: then it stays, marked as ended. It yields the turn between its steps.
+// has it: then it stays, marked as ended. If its service addresses do not end, it stays with its alias. Cut yields the turn between its steps.
 func (p *Ports) Cut(turn *turns.Turn, name string) (left bool, err error) {
+	if err := p.setServices(name, nil); err != nil {
+		return true, errors.Join(err, bridge.Leave(name))
+	}
 	left, err = tap.Remove(name)
 	if left && err == nil {
 		if err = link.SetAlias(name, attachment.EndedAlias); link.IsGone(err) { // closed meanwhile
@@ -47,9 +54,9 @@ func (p *Ports) Retire(name string) error {
 	return err
 }
 
-// forget removes what a port leaves behind.
+// forget removes what a port without service addresses leaves behind.
 func (p *Ports) forget(turn *turns.Turn, name string) error {
-	err := errors.Join(ratelimit.Clear(name), p.setServices(name, nil))
+	err := ratelimit.Clear(name)
 	turn.Yield()
 	err = errors.Join(err, p.Policies.Disconnect(turn, name))
 	turn.Yield()
