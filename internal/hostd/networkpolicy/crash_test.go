@@ -49,6 +49,8 @@ type crashHost struct {
 	own     []string                         // guests' own NICs that the daemon guards
 	guard   map[string]map[netip.Addr]string // service addresses that guests may send from, by their own NICs
 	live    map[netip.Addr]string            // service addresses of pods that run, with the pods' ports
+	made    int                              // ports
+	ended   int                              // attachments
 }
 
 const crashBridge = 1
@@ -288,8 +290,9 @@ func (h *crashHost) connect(name, uid string) {
 // connectPod connects a pod's NIC by the steps of package ports, in their order.
 func (h *crashHost) connectPod(name string, r attachment.Record) {
 	h.Helper()
-	if _, ok := h.links[name]; !ok {
-		h.links[name] = link.Link{Name: name, Index: 1 + len(h.links), Alias: attachment.WarmAlias}
+	if l, ok := h.links[name]; !ok || l.Alias == attachment.EndedAlias { // the VMM has closed that one
+		h.made++
+		h.links[name] = link.Link{Name: name, Index: 1000 + h.made, Alias: attachment.WarmAlias}
 	}
 	h.records[name] = r
 	if err := h.policies.Connect(nil, name, r); err != nil {
@@ -307,11 +310,26 @@ func (h *crashHost) connectPod(name string, r attachment.Record) {
 	}
 }
 
+// disconnect ends an attachment by the steps of package ports, in their order: in turn those of Disconnect, Cut and Delete.
 func (h *crashHost) disconnect(name string) {
 	h.Helper()
-	h.change(name, func(l *link.Link) { l.Master = 0 })
-	h.setServices(name, nil)
-	h.change(name, func(l *link.Link) { l.Alias = attachment.WarmAlias })
+	leave := func() { h.change(name, func(l *link.Link) { l.Master = 0 }) }
+	switch h.ended++; h.ended % 3 {
+	case 0:
+		leave()
+		h.setServices(name, nil)
+		h.change(name, func(l *link.Link) { l.Alias = attachment.WarmAlias })
+	case 1:
+		h.setServices(name, nil)
+		leave()
+		h.change(name, func(l *link.Link) { l.Alias = attachment.EndedAlias })
+	case 2:
+		h.setServices(name, nil)
+		_ = h.step("delete link", func() error {
+			delete(h.links, name)
+			return nil
+		})
+	}
 	if err := h.policies.Disconnect(nil, name); err != nil {
 		h.Fatal(err)
 	}
