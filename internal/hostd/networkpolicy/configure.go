@@ -105,10 +105,11 @@ func (p *Policies) use(tenants map[string]*tenant) {
 	was, nodes := p.ports, p.nodeNames()
 	p.tenants, p.ports = tenants, map[string]podPort{}
 	for iface, r := range p.records {
-		if t := tenants[was[iface].tenant]; t != nil {
-			t.tellOwner(r.PodUID) // another tenant may have the bridge now
-		}
 		p.assign(iface, r, nodes)
+		if before, now := was[iface], p.ports[iface]; before.tenant != now.tenant || before.node != now.node {
+			p.tellOwner(before)
+			p.tellOwner(now)
+		}
 	}
 }
 
@@ -150,7 +151,6 @@ func (p *Policies) assign(iface string, r attachment.Record, node func(string) s
 		return false
 	}
 	p.ports[iface] = podPort{tenant, r.PodUID, node(iface), r.Addrs(), r.Services, r.Addresses}
-	p.tenants[tenant].tellOwner(r.PodUID)
 	return true
 }
 

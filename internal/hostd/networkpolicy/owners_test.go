@@ -81,10 +81,10 @@ func TestOwnership(t *testing.T) {
 	want("[10.1.0.0/16] [fd00::/64 10.9.0.1/32] u1[10.9.0.2 fd00::2]")
 	want("nothing")
 	delete(p.ports, "a")
-	p.tenants["default"].tellOwner("u1")
+	p.tellOwner(port("default", "u1", "fd00::2"))
 	want("[] [] u1[fd00::2]")
 	delete(p.ports, "b")
-	p.tenants["default"].tellOwner("u1")
+	p.tellOwner(port("default", "u1", "fd00::2"))
 	p.NodesChanged("default")
 	want("[10.1.0.0/16] [fd00::/64 10.9.0.1/32] u1[]")
 }

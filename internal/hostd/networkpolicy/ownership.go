@@ -13,10 +13,10 @@ import (
 // A policy client learns from the daemon which addresses the pods here have: the status of a
 // pod is what its node has written.
 
-// tellOwner has the client told of the NICs of a pod.
-func (t *tenant) tellOwner(uid string) {
-	if uid != "" && uid != attachment.NoPod {
-		t.tell(func(s *Session) { s.owners[uid] = true })
+// tellOwner has the client of a port's tenant told of the NICs of the port's pod.
+func (p *Policies) tellOwner(port podPort) {
+	if t := p.tenants[port.tenant]; t != nil && port.podUID != "" && port.podUID != attachment.NoPod {
+		t.tell(func(s *Session) { s.owners[port.podUID] = true })
 	}
 }
 

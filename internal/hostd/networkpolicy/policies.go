@@ -149,6 +149,7 @@ func (p *Policies) Connect(turn *turns.Turn, iface string, r attachment.Record) 
 	if !p.assign(iface, r, p.nodeNames()) {
 		return nil
 	}
+	p.tellOwner(p.ports[iface])
 	return p.update(turn, p.ports[iface].tenant, nil)
 }
 
@@ -167,7 +168,7 @@ func (p *Policies) Disconnect(turn *turns.Turn, iface string) error {
 	}
 	delete(p.ports, iface)
 	t := p.tenants[port.tenant]
-	t.tellOwner(port.podUID)
+	p.tellOwner(port)
 	name, _ := t.owners.of(port)
 	if name != "" && t.pods[name].UID == "" {
 		t.said = t.except(func(n string, _ podRules) bool { return n == name })

@@ -57,7 +57,7 @@ func (p *Policies) Begin(tenant string) (*Session, error) {
 	t.session = s
 	for _, port := range p.ports {
 		if port.tenant == tenant {
-			t.tellOwner(port.podUID)
+			p.tellOwner(port)
 		}
 	}
 	t.tellRanges()

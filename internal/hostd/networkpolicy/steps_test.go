@@ -392,6 +392,10 @@ func TestBridgeOfAnotherTenant(t *testing.T) {
 			Bridge: "br5", PodUID: "uid", Addresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/16")}, Services: []netip.Addr{netip.MustParseAddr("10.0.1.1")}, Network: "pods",
 		})
 		h.settled()
+		h.reload(configure(c.from), false)
+		if told := h.policies.TakeOwnership(h.clients[stepsGuest(c.port)].session); len(told.GetPods()) > 0 {
+			t.Errorf("after a reload that changes nothing, the client is told %v", told)
+		}
 		h.reload(configure(c.to), false)
 		h.settled()
 	}
