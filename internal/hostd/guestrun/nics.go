@@ -102,7 +102,7 @@ func ObserveTAPs() ([]hotplug.ObservedTAP, error) {
 // The containers of those NICs have no network from then on. there lists the host's TAPs.
 func (g *Guest) ReviveTAPs(ctx context.Context, there []hotplug.ObservedTAP) {
 	_ = g.submit(ctx, func(context.Context) { // does nothing if the guest's run has ended
-		g.nics.revive(func(s hotplug.Slot, name string) bool {
+		g.nics.revive("", func(name string) bool {
 			return !slices.ContainsFunc(there, func(t hotplug.ObservedTAP) bool { return t.Name == name })
 		})
 	})
@@ -110,10 +110,7 @@ func (g *Guest) ReviveTAPs(ctx context.Context, there []hotplug.ObservedTAP) {
 
 // reviveTAP is ReviveTAPs for the NIC of a device, before the daemon asks the guest for that NIC.
 func (n *nics) reviveTAP(device string) {
-	n.revive(func(s hotplug.Slot, name string) bool {
-		if s.Device != device {
-			return false
-		}
+	n.revive(device, func(name string) bool {
 		endpoint, gone := n.host.Segments.Gone(name)
 		if !endpoint {
 			_, err := link.Find(name)
@@ -123,11 +120,11 @@ func (n *nics) reviveTAP(device string) {
 	})
 }
 
-// revive revives the VMM's TAPs if lacks says of a NIC of ours that its TAP is gone.
-func (n *nics) revive(lacks func(s hotplug.Slot, name string) bool) {
+// revive revives the VMM's TAPs if lacks says that the TAP of a device is gone, or that of any NIC of ours if device is "".
+func (n *nics) revive(device string, lacks func(name string) bool) {
 	pid := n.ProcessID()
 	if pid == 0 || !slices.ContainsFunc(n.state.Slots(), func(s hotplug.Slot) bool {
-		return s.Generation > 0 && s.Device == s.DeviceID() && lacks(s, s.TAP(n.Record.TAPPrefix()))
+		return s.Generation > 0 && s.Device == s.DeviceID() && (device == "" || s.Device == device) && lacks(s.TAP(n.Record.TAPPrefix()))
 	}) {
 		return
 	}

@@ -204,7 +204,7 @@ func (r *Registry) Disconnect(port string) (found bool, err error) {
 func (r *Registry) Gone(port string) (found, gone bool) {
 	_ = r.with(r.at(port), func(e *endpoint) error {
 		if found = e != nil; found {
-			gone = e.segment.dead || e.segment.loop.gone()
+			gone = e.segment.gone()
 		}
 		return nil
 	})
@@ -226,7 +226,7 @@ func (r *Registry) ClosePort(port string) (found bool, err error) {
 
 func (r *Registry) remove(e *endpoint) error {
 	p := e.segment
-	if e.port != "" && !p.dead && !p.loop.gone() {
+	if e.port != "" && !p.gone() {
 		if err := p.loop.Leave(e.fraction); err != nil {
 			return err
 		}

@@ -80,6 +80,9 @@ type podSegment struct {
 	dead    bool        // its TAP is deleted
 }
 
+// gone reports whether the TAP is deleted, also by another program.
+func (p *podSegment) gone() bool { return p.dead || p.loop.gone() }
+
 // leftSegment is a segment of an earlier daemon that is left alone, and why.
 type leftSegment struct {
 	label

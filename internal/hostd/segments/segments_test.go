@@ -307,11 +307,24 @@ func TestEndpointsThatFail(t *testing.T) {
 		t.Errorf("got %v, segments %v, endpoints %v, ports %v", err, s.segments, s.endpoints, s.ports)
 	}
 
-	// If another program deletes the TAP, Tick returns its guests, and the pod may join again.
+	// If another program deletes the TAP, Gone says so, Tick returns its guests, and the pod may join again.
+	if _, err := s.Open("g2", of("c"), "u2n1-1"); err != nil {
+		t.Fatal(err)
+	}
+	gone := func(port string, endpoint, want bool) {
+		t.Helper()
+		if is, gone := s.Gone(port); is != endpoint || gone != want {
+			t.Errorf("%s is an endpoint's: %t, gone: %t; want %t and %t", port, is, gone, endpoint, want)
+		}
+	}
+	gone("u2n1-1", true, false)
+	gone("u2n1-2", false, false)
 	made[TAP("a", "web")].deleted = true
+	gone("u2n1-1", true, true)
 	if affected := s.Tick("a"); !slices.Equal(affected, []string{"g2"}) || len(s.segments) != 0 {
 		t.Errorf("affected are %q, segments %v", affected, s.segments)
 	}
+	gone("u2n1-1", true, true)
 	if _, err := s.Reserve(tenant, asked("web"), "g2", of("c"), 0); !errors.Is(err, hotplug.ErrDetaching) {
 		t.Errorf("before its NIC is gone: got %v", err)
 	}

@@ -98,7 +98,7 @@ func (r *Registry) Check(guest string, key attachment.Key) error {
 		switch {
 		case e == nil || e.port == "":
 			return errors.New("it has no queue")
-		case e.segment.dead || e.segment.loop.gone():
+		case e.segment.gone():
 			return errors.New("the segment's TAP has been deleted")
 		case !e.segment.members.Has(e.fraction):
 			return errors.New("it is not a member of its segment")
