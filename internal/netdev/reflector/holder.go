@@ -2,9 +2,6 @@ package reflector
 
 import (
 	"errors"
-	"fmt"
-	"os"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -21,22 +18,13 @@ type device struct {
 // it has none or has ended. It prefers an attached queue: a detached one is what an
 // interrupted recovery or Leave has left.
 func takeFrom(pid int, d device) (queue, error) {
-	fd, err := unix.PidfdOpen(pid, 0)
-	if errors.Is(err, unix.ESRCH) {
-		return -1, nil
-	}
-	if err != nil {
-		return -1, fmt.Errorf("open process %d: %w", pid, err)
-	}
-	process := os.NewFile(uintptr(fd), strconv.Itoa(pid))
-	defer process.Close()
 	fds, err := tap.Descriptors(pid, d.name)
 	if err != nil {
 		return -1, err
 	}
 	for _, attached := range []bool{true, false} {
 		for _, fd := range fds {
-			if q, err := duplicate(process, fd, d, attached); q >= 0 || err != nil {
+			if q, err := duplicate(pid, fd, d, attached); q >= 0 || err != nil {
 				return q, err
 			}
 		}
@@ -46,13 +34,10 @@ func takeFrom(pid int, d device) (queue, error) {
 
 // duplicate duplicates a process's descriptor if it is a queue of the device that is
 // attached or not, as given. Else it returns -1.
-func duplicate(process *os.File, fd int, d device, attached bool) (queue, error) {
-	copied, err := unix.PidfdGetfd(int(process.Fd()), fd, 0)
-	if errors.Is(err, unix.EBADF) || errors.Is(err, unix.ESRCH) {
-		return -1, nil // closed meanwhile
-	}
-	if err != nil {
-		return -1, fmt.Errorf("take descriptor %d: %w", fd, err)
+func duplicate(pid, fd int, d device, attached bool) (queue, error) {
+	copied, err := tap.Duplicate(pid, fd)
+	if copied < 0 || err != nil {
+		return -1, err
 	}
 	q := queue(copied)
 	name, is, err := q.device()

@@ -36,6 +36,22 @@ func Descriptors(pid int, name string) ([]int, error) {
 	return found, nil
 }
 
+// Duplicate returns a duplicate of a process's descriptor, or -1 if the process has ended or has closed it.
+func Duplicate(pid, fd int) (int, error) {
+	process, err := unix.PidfdOpen(pid, 0)
+	if err == nil {
+		defer os.NewFile(uintptr(process), "process").Close()
+		fd, err = unix.PidfdGetfd(process, fd, 0)
+	}
+	switch {
+	case errors.Is(err, unix.EBADF) || errors.Is(err, unix.ESRCH):
+		return -1, nil
+	case err != nil:
+		return -1, fmt.Errorf("take descriptor %d of process %d: %w", fd, pid, err)
+	}
+	return fd, nil
+}
+
 // gone reports whether an error means that a process has ended or has closed the
 // descriptor.
 func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
@@ -58,18 +74,11 @@ func Revive(pid int) (revived int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	process, err := unix.PidfdOpen(pid, 0)
-	if errors.Is(err, unix.ESRCH) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("open process %d: %w", pid, err)
-	}
 	for _, fd := range fds {
 		if !slices.Contains(again, fd) {
 			continue
 		}
-		is, reviveErr := revive(process, fd)
+		is, reviveErr := revive(pid, fd)
 		if is {
 			revived++
 		}
@@ -78,17 +87,14 @@ func Revive(pid int) (revived int, err error) {
 	if err != nil {
 		err = fmt.Errorf("revive TAPs of process %d: %w", pid, err)
 	}
-	return revived, errors.Join(err, unix.Close(process))
+	return revived, err
 }
 
 // revive makes a TAP for a descriptor of a process, unless the descriptor is closed or has a TAP.
-func revive(process, fd int) (bool, error) {
-	queue, err := unix.PidfdGetfd(process, fd, 0)
-	if errors.Is(err, unix.EBADF) || errors.Is(err, unix.ESRCH) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("take descriptor %d: %w", fd, err)
+func revive(pid, fd int) (bool, error) {
+	queue, err := Duplicate(pid, fd)
+	if queue < 0 || err != nil {
+		return false, err
 	}
 	const name = "unnest-lost%d" // the kernel numbers it
 	err = setInterface(queue, name, unix.IFF_MULTI_QUEUE)

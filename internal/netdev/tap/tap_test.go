@@ -4,8 +4,11 @@ import (
 	"errors"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -309,7 +312,62 @@ func TestRevive(t *testing.T) {
 			t.Errorf("left: %s", got)
 		}
 	})
+	inNewNS(t, func() {
+		var fds []int
+		for range 2 {
+			fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer unix.Close(fd)
+			fds = append(fds, fd)
+		}
+		synctest.Test(t, func(t *testing.T) { // Revive sleeps until the other goroutine has slept
+			made := make(chan error, 1)
+			go func() {
+				time.Sleep(openTime - 1)
+				made <- setInterface(fds[0], "three", 0)
+			}()
+			n, err := Revive(os.Getpid())
+			if err := errors.Join(err, <-made); n != 1 || err != nil {
+				t.Errorf("%d revived, %v; want the one that gets no TAP", n, err)
+			}
+		})
+		if got := strings.Fields(links(t)); len(got) != 3 || !slices.Contains(got, "three") {
+			t.Errorf("links are %s", got)
+		}
+	})
 	if n, err := Revive(1 << 22); n != 0 || err != nil {
 		t.Errorf("no such process: %d, %v", n, err)
+	}
+}
+
+// A duplicate is the same open file. A descriptor that is closed, or whose process has ended, has none.
+func TestDuplicate(t *testing.T) {
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	fd, err := Duplicate(os.Getpid(), int(writer.Fd()))
+	if fd < 0 || err != nil {
+		t.Fatalf("got %d, %v", fd, err)
+	}
+	if fd == int(writer.Fd()) {
+		t.Errorf("%d is the descriptor itself", fd)
+	}
+	copied := os.NewFile(uintptr(fd), "copy")
+	defer copied.Close()
+	got := make([]byte, 3)
+	if _, err := copied.WriteString("abc"); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := reader.Read(got); err != nil || string(got[:n]) != "abc" {
+		t.Errorf("read %q, %v", got[:n], err)
+	}
+	for _, c := range []struct{ pid, fd int }{{os.Getpid(), 1 << 20}, {1 << 22, 0}} {
+		if fd, err := Duplicate(c.pid, c.fd); fd != -1 || err != nil {
+			t.Errorf("descriptor %d of process %d: %d, %v", c.fd, c.pid, fd, err)
+		}
 	}
 }
