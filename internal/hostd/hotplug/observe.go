@@ -159,7 +159,7 @@ func (m *machine) take(s *Slot, key attachment.Key, record attachment.Record) {
 func (m *machine) removeLeftovers(s *Slot, seen *sighting) {
 	for _, g := range seen.generations() {
 		o := Occupant{Slot: s.Slot, Generation: g}
-		_, hasTAP := seen.taps[g]
+		t, hasTAP := seen.taps[g]
 		present := o == s.Occupant
 		if present && !(s.Status == Quarantined && hasTAP) {
 			continue
@@ -168,7 +168,7 @@ func (m *machine) removeLeftovers(s *Slot, seen *sighting) {
 			m.rescan()
 			m.do(DeviceDel{ID: o.DeviceID()})
 		}
-		if hasTAP && seen.devices[g] {
+		if hasTAP && (seen.devices[g] || len(t.Record.Services) > 0) { // see deleteNIC
 			m.do(CutTAP{TAP: o.TAP(m.config.Prefix)})
 		}
 		m.do(NetdevDel{ID: o.NetdevID()})

@@ -166,8 +166,11 @@ func (m *machine) tearDown(s *Slot) {
 }
 
 // deleteNIC deletes the host's part of a NIC. The VMM is told first: then it has closed the
-// TAP.
+// TAP. Service addresses end before that, while the TAP's alias names them.
 func (m *machine) deleteNIC(s *Slot) {
+	if len(s.Record.Services) > 0 {
+		m.do(CutTAP{TAP: s.TAP(m.config.Prefix)})
+	}
 	m.do(NetdevDel{ID: s.NetdevID()}, DelTAP{TAP: s.TAP(m.config.Prefix)})
 }
 
