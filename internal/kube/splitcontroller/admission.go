@@ -74,10 +74,8 @@ func (a *admit) try(ctx context.Context, p *corev1.Pod) error {
 		return err
 	}
 	for i, c := range all {
-		if p.Name == "" { // the API server makes the name later
-			c.Name, c.GenerateName = "", p.GenerateName
-		} else {
-			c.GenerateName, c.Name = c.Name+"-", ""
+		if c.Name, c.GenerateName = "", c.Name+"-"; p.Name == "" { // the API server makes the name later
+			c.GenerateName = p.GenerateName
 		}
 		c.OwnerReferences = nil // the pod has no UID yet
 		if err := a.client.Create(ctx, c, client.DryRunAll); err != nil {

@@ -110,7 +110,7 @@ func environment(p *corev1.Pod, variables []corev1.EnvVar) {
 		if v.ValueFrom == nil || v.ValueFrom.FieldRef == nil {
 			continue
 		}
-		value, ok := "", true
+		value := ""
 		switch path := v.ValueFrom.FieldRef.FieldPath; {
 		case path == "metadata.name":
 			value = p.Name
@@ -121,11 +121,9 @@ func environment(p *corev1.Pod, variables []corev1.EnvVar) {
 		case strings.HasPrefix(path, "metadata.annotations["):
 			value = p.Annotations[subscript(path)]
 		default:
-			ok = false
+			continue
 		}
-		if ok {
-			v.Value, v.ValueFrom = strings.ReplaceAll(value, "$(", "$$("), nil // the kubelet expands values
-		}
+		v.Value, v.ValueFrom = strings.ReplaceAll(value, "$(", "$$("), nil // the kubelet expands values
 	}
 }
 

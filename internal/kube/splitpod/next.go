@@ -207,13 +207,10 @@ func Yield(p *corev1.Pod, pods []*corev1.Pod, now time.Time) string {
 
 // Prepare notes in the pod what its fractions need before they exist.
 func Prepare(p *corev1.Pod, place Placement, key string) {
-	set := func(m *map[string]string, key, value string) {
-		if *m == nil {
-			*m = map[string]string{}
-		}
-		(*m)[key] = value
+	if p.Spec.NodeSelector == nil {
+		p.Spec.NodeSelector = map[string]string{}
 	}
-	set(&p.Spec.NodeSelector, HostLabel, place.Host)
+	p.Spec.NodeSelector[HostLabel] = place.Host
 	if fractions, err := further(p); err == nil && len(place.Nodes) == 1+len(fractions) {
 		prefer(&p.Spec, place.Nodes[0], "")
 		for i := range fractions {
@@ -222,11 +219,11 @@ func Prepare(p *corev1.Pod, place Placement, key string) {
 		text, _ := json.Marshal(fractions) // it was JSON before
 		p.Annotations[CompanionsAnnotation] = string(text)
 	}
-	set(&p.Labels, PodLabel, string(p.UID))
-	set(&p.Labels, FractionLabel, "0")
-	set(&p.Annotations, SegmentAnnotation, string(p.UID))
+	metav1.SetMetaDataLabel(&p.ObjectMeta, PodLabel, string(p.UID))
+	metav1.SetMetaDataLabel(&p.ObjectMeta, FractionLabel, "0")
+	metav1.SetMetaDataAnnotation(&p.ObjectMeta, SegmentAnnotation, string(p.UID))
 	if p.Annotations[KeyAnnotation] == "" { // an earlier version has admitted the pod
-		set(&p.Annotations, KeyAnnotation, key)
+		metav1.SetMetaDataAnnotation(&p.ObjectMeta, KeyAnnotation, key)
 	}
 }
 

@@ -355,12 +355,13 @@ func TestCompanion(t *testing.T) {
 	p.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{}}
 	p.Spec.Subdomain = "db"
 	p.Annotations["kubernetes.io/egress-bandwidth"], p.Annotations["prometheus.io/scrape"] = "1M", "true"
+	p.Annotations["note"] = "$(HOME)"
 	field := func(path string) *corev1.EnvVarSource {
 		return &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: path}}
 	}
 	p.Spec.Containers[1].Env = []corev1.EnvVar{
 		{Name: "NAME", ValueFrom: field("metadata.name")}, {Name: "UID", ValueFrom: field("metadata.uid")}, {Name: "APP", ValueFrom: field("metadata.labels['app']")},
-		{Name: "IP", ValueFrom: field("status.podIP")}, {Name: "X", Value: "y"},
+		{Name: "IP", ValueFrom: field("status.podIP")}, {Name: "X", Value: "y"}, {Name: "NOTE", ValueFrom: field("metadata.annotations['note']")},
 	}
 	admit(t, p)
 	Prepare(p, Placement{"host-a", []string{"n1", "n2"}}, "secret")
@@ -377,9 +378,13 @@ func TestCompanion(t *testing.T) {
 	if diff := cmp.Diff(byName("n1"), p.Spec.Affinity.NodeAffinity); diff != "" {
 		t.Errorf("node of the pod (-want +got):\n%s", diff)
 	}
+	if a := p.Spec.Affinity; a.PodAffinity == nil || a.PodAntiAffinity == nil || len(p.Spec.TopologySpreadConstraints) != 1 {
+		t.Errorf("the pod has lost rules of its place: %+v, %v", a, p.Spec.TopologySpreadConstraints)
+	}
 	spec := corev1.PodSpec{
 		Containers: []corev1.Container{{Name: "b", Image: "none", Env: []corev1.EnvVar{
 			{Name: "NAME", Value: "web-0"}, {Name: "UID", Value: "f00"}, {Name: "APP", Value: "web"}, {Name: "IP", ValueFrom: field("status.podIP")}, {Name: "X", Value: "y"},
+			{Name: "NOTE", Value: "$$(HOME)"},
 		}}},
 		ServiceAccountName: "web", RestartPolicy: corev1.RestartPolicyNever, PriorityClassName: "high", Hostname: "web-0", Subdomain: "db",
 		NodeSelector: map[string]string{"disk": "ssd", HostLabel: "host-a"}, Tolerations: p.Spec.Tolerations, SecurityContext: p.Spec.SecurityContext,
