@@ -68,7 +68,11 @@ func (b *Set) FindTool(ctx context.Context, p place.Place, tool string) error {
 	if err != nil {
 		return fmt.Errorf("find the version of %s: %w", tool, err)
 	}
-	b.FoundTool(tool, VersionNumber.FindString(string(out)))
+	version := VersionNumber.FindString(string(out))
+	if version == "" {
+		return fmt.Errorf("find the version of %s on %s: it prints no number of a version: %q", tool, p, out)
+	}
+	b.FoundTool(tool, version)
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"unnest.io/unnest/internal/measure/experiment"
 	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // Machines of two releases have tools of two versions: a run records each version once.
@@ -20,13 +21,26 @@ func TestFoundTool(t *testing.T) {
 	}
 }
 
-// A run asks one machine for each release and each engine with packages of its own, and no host of the user's.
+// A tool that prints no version is no tool of version "".
+func TestFindTool(t *testing.T) {
+	b := New(&experiment.Spec{}, Options{})
+	echo := place.Within{Place: place.Local{}, Enter: []string{"echo"}, Name: "vm"}
+	if err := b.FindTool(t.Context(), echo, "runc"); err == nil || err.Error() != `find the version of runc on vm: it prints no number of a version: "runc --version\n"` || len(b.facts.Tools) != 0 {
+		t.Errorf("got %v, and the tools %v", err, b.facts.Tools)
+	}
+	if err := b.FindTool(t.Context(), echo, "runc 1.1.5,"); err != nil || b.facts.Tools["runc 1.1.5,"] != "1.1.5" {
+		t.Errorf("got %v, and the tools %v", err, b.facts.Tools)
+	}
+}
+
+// A run asks one machine for each architecture, each release and each engine with packages of its own, and no host of the user's.
 func TestOfEachRelease(t *testing.T) {
 	vm, contained := stack.Stack{stack.VM}, stack.Stack{stack.VM, stack.Containerd}
 	b := Set{Spec: &experiment.Spec{Configurations: []stack.Configuration{
 		{Name: "remote", Stack: stack.Stack{stack.SSH}},
-		{Name: "vm", Stack: vm, Release: stack.Bookworm},
-		{Name: "containerd", Stack: contained, Release: stack.Bookworm},
+		{Name: "s390x", Stack: vm, Arch: stack.S390x},
+		{Name: "vm", Stack: vm},
+		{Name: "containerd", Stack: contained},
 		{Name: "trixie", Stack: contained, Release: stack.Trixie},
 		{Name: "docker", Stack: stack.Stack{stack.VM, stack.Docker}, Release: stack.Trixie},
 		{Name: "docker again", Stack: stack.Stack{stack.VM, stack.Docker}, Release: stack.Trixie},
@@ -35,7 +49,7 @@ func TestOfEachRelease(t *testing.T) {
 	for _, c := range b.OfEachRelease() {
 		got += c.Name + ";"
 	}
-	if want := "vm;trixie;docker;"; got != want {
+	if want := "s390x;vm;trixie;docker;"; got != want {
 		t.Errorf("got %s want %s", got, want)
 	}
 }

@@ -25,7 +25,6 @@ type Study struct {
 	*machines.Set
 	Workspaces map[string]*Workspace      // by configuration
 	Published  map[string][]workload.Port // of a container, by configuration; nil: none
-	asked      []stack.Release            // whose packages' versions are recorded
 }
 
 // New returns the study on machines of which none is up.
@@ -102,11 +101,20 @@ func (s *Study) openWorkspace(ctx context.Context, c stack.Configuration) error 
 	if err := place.Run(ctx, w.Place, "mkdir", "-p", w.Dir); err != nil {
 		return m.Explain(w.died(ctx, err))
 	}
-	if _, contained := c.Stack.Engine(); slices.Contains(s.asked, c.Release) || c.Stack.Remote() && !contained {
+	if !s.asks(c) {
 		return nil
 	}
-	s.asked = append(s.asked, c.Release)
 	return m.Explain(s.FindPackages(ctx, w.Place))
+}
+
+// asks reports whether the study records the versions of packages in a configuration: in one of those that share
+// packages, and on a user's host in containers only, whose packages are ours.
+func (s *Study) asks(c stack.Configuration) bool {
+	if c.Stack.Remote() {
+		_, contained := c.Stack.Engine()
+		return contained
+	}
+	return slices.ContainsFunc(s.OfEachRelease(), func(one stack.Configuration) bool { return one.Name == c.Name })
 }
 
 // died adds to err that the container has ended, if it has.

@@ -9,6 +9,7 @@ import (
 
 	"unnest.io/unnest/internal/measure/benchtest"
 	"unnest.io/unnest/internal/measure/experiment"
+	"unnest.io/unnest/internal/measure/machines"
 	"unnest.io/unnest/internal/measure/stack"
 	"unnest.io/unnest/internal/testbed/place"
 )
@@ -56,6 +57,28 @@ func TestRunReadsNoBashrc(t *testing.T) {
 	var exit *place.ExitError
 	if !errors.As(err, &exit) || exit.Stderr != "tool: no such file" {
 		t.Errorf("got %v; want the output of the tool only", err)
+	}
+}
+
+// Guests of another architecture have packages of their own, and so have containers on a user's host.
+func TestAsks(t *testing.T) {
+	vm, contained := stack.Stack{stack.VM}, stack.Stack{stack.VM, stack.Containerd}
+	all := []stack.Configuration{
+		{Name: "s390x", Stack: vm, Arch: stack.S390x},
+		{Name: "x86", Stack: vm},
+		{Name: "contained", Stack: contained},
+		{Name: "trixie", Stack: contained, Release: stack.Trixie},
+		{Name: "remote", Stack: stack.Stack{stack.SSH}, Host: "ssh://h"},
+		{Name: "contained there", Stack: stack.Stack{stack.SSH, stack.Docker}, Host: "ssh://h"},
+	}
+	s, got := New(machines.New(&experiment.Spec{Configurations: all}, machines.Options{})), ""
+	for _, c := range all {
+		if s.asks(c) {
+			got += c.Name + ";"
+		}
+	}
+	if want := "s390x;x86;trixie;contained there;"; got != want {
+		t.Errorf("got %s want %s", got, want)
 	}
 }
 
