@@ -154,11 +154,12 @@ func TestColumns(t *testing.T) {
 }
 
 func TestParseCatalogue(t *testing.T) {
-	got, err := Prices{}.Parse("f", []byte("# mine\nmodel,vcpu,memory,price,pods\na,0.5,1.5 GiB,$0.01,\nb, 2 ,512MiB,1,8\n"))
+	got, err := Prices{}.Parse("f", []byte("# mine\nmodel,vcpu,memory,price,pods\na,0.5,1.7 GiB,$0.01,\nb, 2 , 8 GiB ,1,8\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, b := cluster.Resources{CPU: cluster.VCPU / 2, Memory: 3 << 29}, cluster.Resources{CPU: 2 * cluster.VCPU, Memory: 512 << 20}
+	a := cluster.Resources{CPU: cluster.VCPU / 2, Memory: 1_782_579 << 10} // of 1,782,579.2 KiB
+	b := cluster.Resources{CPU: 2 * cluster.VCPU, Memory: 8 << 30}
 	if diff := cmp.Diff(cluster.Catalogue{{Name: "a", Size: a, Nominal: a, Price: cluster.Dollar / 100, Pods: 0}, {Name: "b", Size: b, Nominal: b, Price: cluster.Dollar, Pods: 8}}, got); diff != "" {
 		t.Errorf("catalogue differs (-want +got):\n%s", diff)
 	}
