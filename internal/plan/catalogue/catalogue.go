@@ -124,7 +124,7 @@ const (
 
 // parseMemory returns bytes, in whole KiB.
 func parseMemory(text string) (int64, error) {
-	n, err := yamldoc.Bytes(strings.TrimSpace(text))
+	n, err := yamldoc.Bytes(text)
 	if err != nil || n < mebibyte || n > mostMemory {
 		return 0, errors.New("want a positive number with MiB, GiB or TiB, such as 8 GiB, at most 1024 TiB")
 	}
