@@ -395,17 +395,20 @@ func (w *world) lost() {
 	w.create(pod("shop", "web", "a;b", "a", "b"))
 	c := w.running("web", "web-f1")[1]
 	w.check(w.Delete(w.t.Context(), c))
-	w.eventually("the pod is deleted", func() error {
-		p, err := w.get("web")
-		if client.IgnoreNotFound(err) == nil && err != nil {
-			return nil
-		}
+	w.deleted("web")
+	w.end()
+}
+
+// deleted waits until the controller has deleted a pod.
+func (w *world) deleted(name string) {
+	w.t.Helper()
+	w.eventually(name+" is deleted", func() error {
+		p, err := w.get(name)
 		if err == nil && p.DeletionTimestamp == nil {
 			err = errors.New("it is there")
 		}
-		return err
+		return client.IgnoreNotFound(err)
 	})
-	w.end()
 }
 
 // The companion is held back until the kubelet of the pod says that its init containers have ended.
@@ -797,7 +800,7 @@ func (w *world) evict(name string) error {
 	return w.SubResource("eviction").Create(w.t.Context(), p, &policyv1.Eviction{})
 }
 
-// budget counts each of three pods once and protects them, but not their companions.
+// budget counts each of three pods once and protects them, but not their companions, whose loss ends their pod.
 func (w *world) budget(d *appsv1.Deployment) {
 	b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "d"}, Spec: policyv1.PodDisruptionBudgetSpec{Selector: d.Spec.Selector, MinAvailable: new(intstr.FromInt32(3))}}
 	w.create(b)
@@ -808,12 +811,13 @@ func (w *world) budget(d *appsv1.Deployment) {
 		}
 		return err
 	})
-	i := slices.IndexFunc(w.replicas(d, 3).Items, func(p corev1.Pod) bool { return p.Labels["app"] == "d" })
-	name := w.replicas(d, 3).Items[i].Name
+	pods := w.replicas(d, 3).Items
+	name := pods[slices.IndexFunc(pods, func(p corev1.Pod) bool { return p.Labels["app"] == "d" })].Name
 	if err := w.evict(name); !apierrors.IsTooManyRequests(err) || !apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause) {
 		w.t.Errorf("evict a pod: %v, want a refusal by the budget", err)
 	}
 	w.check(w.evict(name + "-f1"))
+	w.deleted(name)
 	w.check(w.Delete(w.t.Context(), b))
 }
 
