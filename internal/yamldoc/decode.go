@@ -270,6 +270,15 @@ func Bytes(text string) (int64, error) {
 	return n, nil
 }
 
+// MachineMemory accepts what Bytes does if it is whole MiB: hypervisors give a machine nothing else.
+func MachineMemory(text string) (int64, error) {
+	n, err := Bytes(text)
+	if err == nil && n%(1<<20) != 0 {
+		err = fmt.Errorf("want whole MiB such as 512MiB or 2GiB, got %q", text)
+	}
+	return n, err
+}
+
 // Parsers of durations.
 var (
 	// Duration accepts durations above 0, up to a day.

@@ -33,7 +33,7 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"up", "--nodes", "0"}, "--nodes 0: want 1 to 50"},
 		{[]string{"up", "--nodes", "51"}, "--nodes 51: want 1 to 50"},
 		{[]string{"up", "--vcpus", "0"}, "--vcpus 0: want 1 to 255"},
-		{[]string{"up", "--memory", "512MiB"}, "--memory 512MiB: want at least 768MiB; a number without a unit is in bytes"},
+		{[]string{"up", "--memory", "512MiB"}, "--memory 512MiB: want at least 768MiB"},
 		{[]string{"up", "--slots", "0"}, "--slots 0: want 1 to 128"},
 		{[]string{"up", "--slots", "129"}, "--slots 129: want 1 to 128"},
 		{[]string{"up", "--pool", "-1"}, "--pool -1: want 0 or more"},

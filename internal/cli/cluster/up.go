@@ -73,7 +73,7 @@ func (o upOptions) check() error {
 	case o.VCPUs < 1 || o.VCPUs > 255:
 		return usage.Errorf("--vcpus %d: want 1 to 255", o.VCPUs)
 	case o.Memory < 768<<20:
-		return usage.Errorf("--memory %s: want at least 768MiB; a number without a unit is in bytes", stack.FormatBytes(o.Memory))
+		return usage.Errorf("--memory %s: want at least 768MiB", stack.FormatBytes(o.Memory))
 	case o.Slots < 1 || o.Slots > guest.MaxSlots:
 		return usage.Errorf("--slots %d: want 1 to %d", o.Slots, guest.MaxSlots)
 	case o.Pool < 0:

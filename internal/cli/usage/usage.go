@@ -122,10 +122,10 @@ func CompleteChoices(cmd *cobra.Command) {
 	})
 }
 
-// Memory returns the value of a flag that sets target to a number of bytes, such as 512MiB.
+// Memory returns the value of a flag that sets target to the memory of a machine in bytes, such as 512MiB.
 func Memory(target *int64) pflag.Value {
 	return value{"SIZE", func() string { return stack.FormatBytes(*target) }, func(word string) (err error) {
-		*target, err = yamldoc.Bytes(word)
+		*target, err = yamldoc.MachineMemory(word)
 		return err
 	}, nil}
 }

@@ -74,7 +74,7 @@ func (o upOptions) check() error {
 	case o.vcpus < 1 || o.vcpus > 255:
 		return usage.Errorf("--vcpus %d: want 1 to 255", o.vcpus)
 	case o.memory < 256<<20:
-		return usage.Errorf("--memory %s: want at least 256MiB; a number without a unit is in bytes", stack.FormatBytes(o.memory))
+		return usage.Errorf("--memory %s: want at least 256MiB", stack.FormatBytes(o.memory))
 	case o.slots < 0 || o.slots > guest.MaxSlots:
 		return usage.Errorf("--slots %d: want 0 to %d", o.slots, guest.MaxSlots)
 	case o.shares < 0 || o.shares > guest.MaxShares:

@@ -121,7 +121,7 @@ func (f *file) decode(root ast.Node) {
 func (f *file) guest(path string, n ast.Node) {
 	f.Mapping(path, n, map[string]yamldoc.Key{
 		"vcpus":   yamldoc.Scalar(f.Document, &f.spec.Guest.VCPUs, yamldoc.Count(1, stack.MaxVCPUs)),
-		"memory":  yamldoc.Scalar(f.Document, &f.spec.Guest.Memory, yamldoc.Bytes),
+		"memory":  yamldoc.Scalar(f.Document, &f.spec.Guest.Memory, yamldoc.MachineMemory),
 		"release": yamldoc.Scalar(f.Document, &f.spec.Release, text[stack.Release]),
 	})
 }
@@ -140,7 +140,7 @@ func (f *file) configuration(path string, n ast.Node) {
 		"arch":       yamldoc.Scalar(f.Document, &own.Arch, text[stack.Arch]),
 		"release":    yamldoc.Scalar(f.Document, &own.Release, text[stack.Release]),
 		"vcpus":      yamldoc.Scalar(f.Document, &own.VCPUs, yamldoc.Count(1, stack.MaxVCPUs)),
-		"memory":     yamldoc.Scalar(f.Document, &own.Memory, yamldoc.Bytes),
+		"memory":     yamldoc.Scalar(f.Document, &own.Memory, yamldoc.MachineMemory),
 		"vhost_poll": yamldoc.Scalar(f.Document, &own.VHostPoll, yamldoc.Microseconds(stack.MaxVHostPoll)),
 		"queues":     yamldoc.Scalar(f.Document, &own.Queues, yamldoc.Count(1, stack.MaxQueues)),
 		"host":       yamldoc.Scalar(f.Document, &own.Host, yamldoc.Text),

@@ -151,6 +151,8 @@ func TestParseRefuses(t *testing.T) {
 		{"suite: network", "suite: network\nsuite: disk", `x.yaml:3: parse YAML: `},
 		{"suite: network", "suite: network\nseed: 0", `x.yaml:3: seed: want a whole number above 0, got "0"`},
 		{"suite: network", "suite: network\nguest: {memory: 1GB}", `x.yaml:3: guest.memory: want a positive number of bytes such as 1280, 64KiB or 2GiB, got "1GB"`},
+		{"suite: network", "suite: network\nguest: {memory: 0.7GiB}", `x.yaml:3: guest.memory: want whole MiB such as 512MiB or 2GiB, got "0.7GiB"`},
+		{"network: brfusion", "network: brfusion, memory: 1048577", `x.yaml:5: configurations[1].memory: want whole MiB such as 512MiB or 2GiB, got "1048577"`},
 		{"suite: network", "suite: network\nguest: {memory: 9223372036854775807GiB}", `x.yaml:3: guest.memory: want a positive number`},
 		{"suite: network", "suite: network\nengine: runc", `x.yaml:3: engine: unknown engine "runc": want containerd, docker or podman`},
 		{"stack: vm/containerd, network: brfusion}", "stack: vm}\nengine: docker", `x.yaml:6: engine: no configuration has stack vm/containerd`},
