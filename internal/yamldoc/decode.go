@@ -271,13 +271,7 @@ func Bytes(text string) (int64, error) {
 }
 
 // MachineMemory accepts what Bytes does if it is whole MiB: hypervisors give a machine nothing else.
-func MachineMemory(text string) (int64, error) {
-	n, err := Bytes(text)
-	if err == nil && n%(1<<20) != 0 {
-		err = fmt.Errorf("want whole MiB such as 512MiB or 2GiB, got %q", text)
-	}
-	return n, err
-}
+var MachineMemory = Parser("whole MiB such as 512MiB or 2GiB", Bytes, func(n int64) bool { return n%(1<<20) == 0 })
 
 // Parsers of durations.
 var (

@@ -103,7 +103,7 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"up"}, "missing argument NAME"},
 		{[]string{"up", "node1", "--vcpus", "0"}, "--vcpus 0"},
 		{[]string{"up", "node1", "--accel", "xen"}, "want one of auto, kvm, tcg"},
-		{[]string{"up", "node1", "--memory", "1GB"}, `want a positive number of bytes such as 1280, 64KiB or 2GiB, got "1GB"`},
+		{[]string{"up", "node1", "--memory", "1GB"}, `want whole MiB such as 512MiB or 2GiB, got "1GB"`},
 		{[]string{"up", "node1", "--memory", "1024"}, `want whole MiB such as 512MiB or 2GiB, got "1024"`},
 		{[]string{"up", "node1", "--memory", "128Mi"}, "--memory 128MiB: want at least 256MiB"},
 		{[]string{"ls", "node1"}, `unexpected argument "node1"`},

@@ -110,11 +110,8 @@ func (s *Study) openWorkspace(ctx context.Context, c stack.Configuration) error 
 // asks reports whether the study records the versions of packages in a configuration: in one of those that share
 // packages, and on a user's host in containers only, whose packages are ours.
 func (s *Study) asks(c stack.Configuration) bool {
-	if c.Stack.Remote() {
-		_, contained := c.Stack.Engine()
-		return contained
-	}
-	return slices.ContainsFunc(s.OfEachRelease(), func(one stack.Configuration) bool { return one.Name == c.Name })
+	_, contained := c.Stack.Engine()
+	return c.Stack.Remote() && contained || slices.ContainsFunc(s.OfEachRelease(), func(one stack.Configuration) bool { return one.Name == c.Name })
 }
 
 // died adds to err that the container has ended, if it has.
