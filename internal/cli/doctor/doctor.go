@@ -65,7 +65,8 @@ and says what differences an experiment can show on it.`,
 	cmd.Flags().BoolVar(&opts.Yes, "yes", false, "with --fix: run that command")
 	cmd.Flags().DurationVar(&opts.Noise, "noise", 0, "measure for `TIME` what disturbs measurements on this machine (default 1m)")
 	cmd.Flags().Lookup("noise").NoOptDefVal = time.Minute.String()
-	cmd.MarkFlagsMutuallyExclusive("fix", "json", "noise")
+	cmd.MarkFlagsMutuallyExclusive("fix", "json")
+	cmd.MarkFlagsMutuallyExclusive("fix", "noise")
 	return cmd
 }
 

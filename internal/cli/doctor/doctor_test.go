@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
@@ -148,17 +149,18 @@ func TestRunInterrupted(t *testing.T) {
 func TestNewCmd(t *testing.T) {
 	t.Setenv("UNNEST_CACHE", "/cache")
 	for _, tt := range []struct {
-		args []string
-		json bool
-	}{{nil, false}, {[]string{"--json"}, true}} {
+		args  []string
+		json  bool
+		noise time.Duration
+	}{{nil, false, 0}, {[]string{"--json"}, true, 0}, {[]string{"--noise", "--json"}, true, time.Minute}} {
 		var got Options
 		cmd := NewCmd(terminal.Streams{}, func(_ context.Context, o Options) error { got = o; return nil })
 		cmd.SetArgs(append([]string{}, tt.args...))
 		if err := cmd.ExecuteContext(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if got.JSON != tt.json || got.Probes.CacheDir != "/cache" {
-			t.Errorf("%v: JSON %v, cache %q", tt.args, got.JSON, got.Probes.CacheDir)
+		if got.JSON != tt.json || got.Noise != tt.noise || got.Probes.CacheDir != "/cache" {
+			t.Errorf("%v: JSON %v, noise %v, cache %q", tt.args, got.JSON, got.Noise, got.Probes.CacheDir)
 		}
 	}
 }
