@@ -1,10 +1,12 @@
 package loopback
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -17,7 +19,19 @@ type elsewhereServer struct{ asked, answers net.PacketConn }
 
 func (w *world) listenElsewhere(f segment.Fraction, network, address string) elsewhereServer {
 	w.t.Helper()
-	var s elsewhereServer
+	s := w.bindElsewhere(f, network, address)
+	for _, c := range []net.PacketConn{s.asked, s.answers} { // clients may go on with the second one
+		go func() {
+			for s.answer(c) == nil {
+			}
+		}()
+	}
+	return s
+}
+
+// bindElsewhere is listenElsewhere with a server that answers when answer is called.
+func (w *world) bindElsewhere(f segment.Fraction, network, address string) (s elsewhereServer) {
+	w.t.Helper()
 	host, _, _ := net.SplitHostPort(address)
 	w.in(f, func() (err error) {
 		if s.asked, err = net.ListenPacket(network, address); err == nil {
@@ -29,18 +43,17 @@ func (w *world) listenElsewhere(f segment.Fraction, network, address string) els
 		w.t.FailNow()
 	}
 	w.t.Cleanup(s.close)
-	for _, c := range []net.PacketConn{s.asked, s.answers} { // clients may go on with the second one
-		go func() {
-			for buffer := make([]byte, 100); ; {
-				n, from, err := c.ReadFrom(buffer)
-				if err != nil {
-					return
-				}
-				_, _ = s.answers.WriteTo(buffer[:n], from)
-			}
-		}()
-	}
 	return s
+}
+
+// answer waits for a datagram at one of both sockets.
+func (s elsewhereServer) answer(asked net.PacketConn) error {
+	buffer := make([]byte, 100)
+	n, from, err := asked.ReadFrom(buffer)
+	if err == nil {
+		_, _ = s.answers.WriteTo(buffer[:n], from) // the client may be gone
+	}
+	return err
 }
 
 func (s elsewhereServer) close() {
@@ -53,15 +66,21 @@ func (c udpClient) hears(message string) (net.Addr, error) {
 	if _, err := c.Write([]byte(message)); err != nil {
 		return nil, err
 	}
+	got, from, err := c.next()
+	if err == nil && got != message {
+		err = fmt.Errorf("got %q, want %q", got, message)
+	}
+	return from, err
+}
+
+// next waits for a message from anybody.
+func (c udpClient) next() (string, net.Addr, error) {
 	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	buffer := make([]byte, 100)
 	n, from, err := c.ReadFrom(buffer)
-	if err == nil && string(buffer[:n]) != message {
-		err = fmt.Errorf("got %q, want %q", buffer[:n], message)
-	}
-	return from, err
+	return string(buffer[:n]), from, err
 }
 
 // A server answers from another port than it was called at. UDP clients of all fractions that
@@ -104,8 +123,82 @@ func TestEqualUDPPortsAnsweredFromElsewhere(t *testing.T) {
 	}
 }
 
+// Clients of fractions 1 to 3 have the same port, some at once and some after each other, and call
+// servers in fraction 1 that answer from another port. Each gets its own answers, whoever was the
+// first to have the port, and whether answers to former clients there have been refused.
+func TestUDPPortChangesHands(t *testing.T) {
+	for _, steps := range []string{ // + opens a client, which calls; - closes it; ~ closes it before its answer
+		"+1 +3 -1 -3 +2 +3 2 3 2",
+		"+1 +2 -1 +3 2 3 +1 2 3 1",
+		"+2 +3 ~3 +3 2 3 ~2 +2 3 2",
+		"+2 -2 +1 +2 1 2 -1 +3 2 3",
+	} {
+		t.Run(steps, func(t *testing.T) {
+			w := newWorld(t, 4)
+			w.listenElsewhere(1, "udp4", "127.0.0.1:8057")
+			late := w.bindElsewhere(1, "udp4", "127.0.0.1:8056")
+			clients := map[segment.Fraction]udpClient{}
+			for i, step := range strings.Fields(steps) {
+				f := segment.Fraction(step[len(step)-1] - '0')
+				if step[0] == '+' {
+					clients[f] = w.udpClient(f, "udp4", "127.0.0.1:8057", 30004, false)
+				}
+				c := clients[f]
+				switch step[0] {
+				case '-':
+					c.Close()
+				case '~':
+					_, err := c.WriteTo([]byte("hello"), late.asked.LocalAddr())
+					refusals := w.settled(1, 2, 3)
+					c.Close()
+					if err = errors.Join(err, late.answer(late.asked)); err != nil {
+						t.Fatal(err)
+					}
+					if w.settled(1, 2, 3) == refusals {
+						t.Errorf("nobody has refused the answer for fraction %d", f)
+					}
+				default:
+					if _, err := c.hears(fmt.Sprint("call ", i)); err != nil {
+						t.Fatalf("step %d: %v", i, err)
+					}
+				}
+			}
+		})
+	}
+}
+
+// A client waits for its answer from elsewhere while another fraction's client, which has called
+// another server before, begins to use the same port. The first one gets the answer.
+func TestUDPAnswerAfterPortIsShared(t *testing.T) {
+	w := newWorld(t, 4)
+	w.listenElsewhere(1, "udp4", "127.0.0.1:8057")
+	w.listen(1, "udp4", "127.0.0.1:8058")
+	late := w.bindElsewhere(1, "udp4", "127.0.0.1:8056")
+	former := w.udpClient(3, "udp4", "127.0.0.1:8058", 30005, false)
+	if _, err := former.hears("former"); err != nil {
+		t.Fatal(err)
+	}
+	former.Close()
+	waits := w.udpClient(1, "udp4", "127.0.0.1:8056", 30005, false)
+	if _, err := waits.Write([]byte("first")); err != nil {
+		t.Fatal(err)
+	}
+	second := w.udpClient(3, "udp4", "127.0.0.1:8057", 30005, false)
+	if _, err := second.hears("second"); err != nil {
+		t.Fatal(err)
+	}
+	if err := late.answer(late.asked); err != nil {
+		t.Fatal(err)
+	}
+	if got, _, err := waits.next(); err != nil || got != "first" {
+		t.Errorf("got %q: %v, want the answer", got, err)
+	}
+}
+
 // Each fraction has 200 ports for its clients, and calls a server 200 times, that answers from
-// the port or from another one. No call ends without its answer.
+// the port or from another one. No call ends without its answer. An answer from another port may
+// also reach a client that has just begun to use the port, and one in the server's fraction takes
+// it: docs/hostlo.md. Before the client's first datagram has arrived, it may be a server.
 func TestFewUDPPorts(t *testing.T) {
 	w := newWorld(t, 4)
 	for _, l := range loopbacks {
@@ -118,20 +211,35 @@ func TestFewUDPPorts(t *testing.T) {
 				w.listen(1, network, address)
 			}
 			var all sync.WaitGroup
+			var taken, failed sync.Map // answers that fraction 1 has got of others; errors of calls
 			for f := range w.joined.All() {
 				all.Go(func() {
 					for i := range 200 {
 						c := w.udpClient(f, network, address, 40000+rand.IntN(200), false)
-						if _, err := c.hears(fmt.Sprintf("fraction %d, call %d", f, i)); err != nil {
-							t.Errorf("%s, from elsewhere: %v, fraction %d, call %d: %v", address, elsewhere, f, i, err)
-							c.Close()
-							return
+						call, got := fmt.Sprintf("fraction %d, call %d", f, i), ""
+						_, err := c.Write([]byte(call))
+						for err == nil && got != call {
+							got, _, err = c.next()
+							if err == nil && got != call && !elsewhere {
+								err = fmt.Errorf("got %q", got)
+							} else if err == nil && got != call && f == 1 {
+								taken.Store(got, true)
+							}
 						}
 						c.Close()
+						if err != nil {
+							failed.Store(call, err)
+							return
+						}
 					}
 				})
 			}
 			all.Wait()
+			for call, err := range failed.Range {
+				if _, ok := taken.Load(call); !ok {
+					t.Errorf("%s, from elsewhere: %v, %s: %v", address, elsewhere, call, err)
+				}
+			}
 		}
 	}
 }
@@ -143,23 +251,31 @@ func TestServerAtPortOfFormerUDPClient(t *testing.T) {
 	for _, l := range loopbacks {
 		network, address := "udp"+l.family, net.JoinHostPort(l.address, "8060")
 		s := w.listenElsewhere(1, network, address)
-		for _, f := range []segment.Fraction{2, 3} { // 2 is seen at its own port
-			c := w.udpClient(f, network, address, 30001, false)
-			if _, err := c.hears("hello"); err != nil {
-				t.Fatalf("fraction %d, %s: %v", f, network, err)
+		for _, first := range []segment.Fraction{1, 2} { // is seen at its own port
+			port := 30005 + int(first)
+			var clients []udpClient
+			for _, f := range []segment.Fraction{first, 3} {
+				c := w.udpClient(f, network, address, port, false)
+				if _, err := c.hears("hello"); err != nil {
+					t.Fatalf("fraction %d, %s: %v", f, network, err)
+				}
+				clients = append(clients, c)
 			}
-			c.Close()
-		}
-		w.listen(4, network, net.JoinHostPort(l.address, "30001"))
-		refused := 0
-		for i := range 5 {
-			if err := w.ask(1, network, net.JoinHostPort(l.address, "30001")); err != nil {
-				t.Logf("call %d: %v", i, err)
-				refused++
+			for _, c := range clients {
+				c.Close()
 			}
-		}
-		if refused > 1 {
-			t.Errorf("%s: %d of 5 calls of the new server fail, want at most 1", network, refused)
+			server := net.JoinHostPort(l.address, fmt.Sprint(port))
+			w.listen(4, network, server)
+			refused := 0
+			for i := range 5 {
+				if err := w.ask(1, network, server); err != nil {
+					t.Logf("call %d: %v", i, err)
+					refused++
+				}
+			}
+			if refused > 1 {
+				t.Errorf("%s: %d of 5 calls of the new server fail, want at most 1", server, refused)
+			}
 		}
 		s.close()
 	}

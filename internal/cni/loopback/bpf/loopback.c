@@ -152,9 +152,9 @@ static __always_inline int send_local_udp(struct __sk_buff *skb, const struct se
 	if (!serves_udp)
 		return LOCAL;
 	flow_received(&f, p, p->sport);
-	if ((!served_flow(s, &f) && !has_lost_port(p, s->fraction)) || only_for(skb, p, s->fraction))
+	if ((!served_flow(s, &f) && !has_lost_port(s, p, s->fraction)) || only_for(skb, p, s->fraction))
 		return LOCAL;
-	return set_port(skb, p, SOURCE, claim_udp_port(skb, p, s->fraction, 1)) ? LOCAL : NOWHERE;
+	return set_port(skb, p, SOURCE, claim_udp_port(skb, p, s->fraction)) ? LOCAL : NOWHERE;
 }
 
 /* answer_udp_client returns the destination of a datagram for a client that this end serves, or TO_ALL. */
@@ -387,7 +387,7 @@ static __always_inline int accept_udp_refusal(struct __sk_buff *skb, const struc
 			return set_port(skb, p, SOURCE, port);
 	}
 	if (known && known->served && known->peer != from) {
-		port = claim_udp_port(skb, p, from, 0);
+		port = visible_udp_port(skb, p, from, 0);
 		if (!port)
 			return DROP;
 		flow_received(&f, p, port);

@@ -36,7 +36,7 @@ struct {
 struct udp_client {
 	__u32 fraction;
 	__be16 port;		/* the client's own; 0: the visible one */
-	__u16 contested;	/* a client of another fraction has the port, too, and is seen elsewhere */
+	__u16 contested;	/* a client of another fraction has or had the port, too, and is seen elsewhere */
 };
 
 struct {
@@ -100,34 +100,14 @@ static __always_inline int is_of_another(const struct packet *p, __be16 port, __
 }
 
 /* keep_client keeps where the sender of a datagram is seen, if a socket here accepts the datagram. */
-static __always_inline void keep_client(struct __sk_buff *skb, const struct packet *p, __be16 port, __u32 from)
+static __always_inline void keep_client(struct __sk_buff *skb, const struct packet *p, __be16 port, __u32 from, int contested)
 {
-	struct udp_client *known = client_seen_at(p, port), new = {.fraction = from, .port = port == p->sport ? 0 : p->sport};
+	struct udp_client *known = client_seen_at(p, port), new = {.fraction = from, .contested = contested};
 	struct address a = {.address = p->saddr, .port = port, .ipv6 = p->ipv6};
 
+	new.port = port == p->sport ? 0 : p->sport;
 	if ((!known || !is_sender(known, p, port, from)) && has_udp_socket(skb, p, port))
 		bpf_map_update_elem(&hostlo_clients, &a, &new, BPF_ANY);
-}
-
-/* contest marks the client that has kept the port of the sender, which is seen at another one. */
-static __always_inline void contest(const struct packet *p)
-{
-	struct udp_client *c = client_seen_at(p, p->sport);
-
-	has_udp_claims = 1;
-	if (c)
-		c->contested = 1;
-}
-
-/* has_lost_port: another client has kept the sender's port, so servers here see the sender at another one. */
-static __always_inline int has_lost_port(const struct packet *p, __u32 from)
-{
-	struct udp_client *c;
-
-	if (!has_udp_claims)
-		return 0;
-	c = client_seen_at(p, p->sport);
-	return c && c->contested && !is_sender(c, p, p->sport, from);
 }
 
 /* served_flow is the flow of a server here with a client that is a member, or NULL. */
@@ -136,6 +116,40 @@ static __always_inline struct udp_flow *served_flow(const struct segment *s, con
 	struct udp_flow *known = bpf_map_lookup_elem(&hostlo_udp, f);
 
 	return known && known->served && is_member(s, known->peer) ? known : 0;
+}
+
+/*
+ * contest marks the client that has kept the port of the sender, which is seen at another one. It is
+ * this fraction's if a socket here has the port, unless another fraction's was marked or is served there.
+ */
+static __always_inline void contest(struct __sk_buff *skb, const struct segment *s, const struct packet *p, __u32 from)
+{
+	struct udp_client *c = client_seen_at(p, p->sport), own = {.fraction = s->fraction, .contested = 1};
+	struct address a = {.address = p->saddr, .port = p->sport, .ipv6 = p->ipv6};
+	struct flow f;
+
+	has_udp_claims = 1;
+	if (c && c->contested)
+		return;
+	flow_received(&f, p, p->sport);
+	if (from != s->fraction && !served_flow(s, &f) && gets_udp_answer(skb, p, p->sport))
+		bpf_map_update_elem(&hostlo_clients, &a, &own, BPF_ANY);
+	else if (c && !is_sender(c, p, p->sport, from))
+		c->contested = 1;
+}
+
+/*
+ * has_lost_port: another fraction's client has kept the sender's port, so servers here see the sender
+ * at another one.
+ */
+static __always_inline int has_lost_port(const struct segment *s, const struct packet *p, __u32 from)
+{
+	struct udp_client *c;
+
+	if (!has_udp_claims)
+		return 0;
+	c = client_seen_at(p, p->sport);
+	return c && c->contested && c->fraction != s->fraction && !is_sender(c, p, p->sport, from);
 }
 
 /*
@@ -159,11 +173,11 @@ static __always_inline int use_udp_flow(struct __sk_buff *skb, const struct flow
 }
 
 /*
- * claim_udp_port returns the port at which a client is seen whose own port another
- * client has. If it is seen at none, claim_udp_port finds it a free one, if it may. Else
+ * visible_udp_port returns the port at which a client is seen whose own port another
+ * client has. If it is seen at none, visible_udp_port finds it a free one, if it may. Else
  * it returns 0.
  */
-__noinline int claim_udp_port(struct __sk_buff *skb, const struct packet *p, __u32 from, int new_one)
+__noinline int visible_udp_port(struct __sk_buff *skb, const struct packet *p, __u32 from, int new_one)
 {
 	struct udp_flow *known, new = {.peer = from, .served = 1};
 	struct flow f = {};
@@ -183,11 +197,43 @@ __noinline int claim_udp_port(struct __sk_buff *skb, const struct packet *p, __u
 			continue;
 		serves_udp = 1;
 		bpf_map_update_elem(&hostlo_udp, &f, &new, BPF_ANY);
-		keep_client(skb, p, port, from);
-		contest(p);
 		return port;
 	}
 	return 0;
+}
+
+/* keep_claim keeps that the client that sends a datagram is seen at the given port, and which other one has its own. */
+__noinline int keep_claim(struct __sk_buff *skb, const struct packet *p, __u32 from, __u32 port)
+{
+	struct segment *s = this_segment();
+
+	if (!s || !p || !port)
+		return 0;
+	keep_client(skb, p, port, from, 0);
+	contest(skb, s, p, from);
+	return port;
+}
+
+/*
+ * claim_udp_port returns the port at which the client that sends a datagram is seen, as another
+ * client has its own, or 0 if no port is free. Answers from elsewhere then reach only the right one.
+ */
+static __always_inline __be16 claim_udp_port(struct __sk_buff *skb, const struct packet *p, __u32 from)
+{
+	return keep_claim(skb, p, from, visible_udp_port(skb, p, from, 1));
+}
+
+/* is_here: a socket of this fraction accepts the datagram at the given port, or, without one, at its own. */
+static __always_inline int is_here(struct __sk_buff *skb, struct packet *p, __be16 port)
+{
+	__be16 dport = p->dport;
+	int found;
+
+	if (port)
+		p->dport = port;
+	found = has_udp_socket(skb, p, p->sport);
+	p->dport = dport;
+	return found;
 }
 
 /*
@@ -211,7 +257,7 @@ __noinline int answer_elsewhere(struct __sk_buff *skb, struct packet *p, __u32 p
 	if (!c || !(c->port || c->contested) || !is_member(s, c->fraction))
 		return TO_ALL;
 	fraction = c->fraction;
-	if (peer && peer != fraction)
+	if ((peer && peer != fraction) || (fraction == s->fraction && !is_here(skb, p, c->port)))
 		return TO_ALL;
 	return set_port(skb, p, DESTINATION, c->port) ? (int)fraction : NOWHERE;
 }
@@ -262,10 +308,13 @@ static __always_inline __be16 learn_udp_peer(struct __sk_buff *skb, const struct
 
 	flow_received(&f, p, p->sport);
 	known = bpf_map_lookup_elem(&hostlo_udp, &f);
-	if (known && known->peer == from && !known->port)
+	if (known && known->peer == from && !known->port) {
+		if (has_udp_claims && known->served && !client_seen_at(p, p->sport))	/* forget_client */
+			keep_client(skb, p, p->sport, from, 1);
 		return p->sport;
-	if (known && !known->served && known->peer != from && has_lost_port(p, from)) {
-		port = claim_udp_port(skb, p, from, 1);
+	}
+	if (known && !known->served && known->peer != from && has_lost_port(s, p, from)) {
+		port = claim_udp_port(skb, p, from);
 		if (port)
 			return port;
 	}
@@ -277,7 +326,7 @@ static __always_inline __be16 learn_udp_peer(struct __sk_buff *skb, const struct
 	}
 	if (known || is_of_another(p, p->sport, from) || gets_udp_answer(skb, p, p->sport)) {
 		if (!only_for(skb, p, from))
-			port = claim_udp_port(skb, p, from, 1);
+			port = claim_udp_port(skb, p, from);
 		if (port)
 			return port;
 	}
@@ -286,7 +335,7 @@ static __always_inline __be16 learn_udp_peer(struct __sk_buff *skb, const struct
 		known->peer = from;
 	else
 		bpf_map_update_elem(&hostlo_udp, &f, &new, BPF_ANY);
-	keep_client(skb, p, p->sport, from);
+	keep_client(skb, p, p->sport, from, 0);
 	return p->sport;
 }
 
