@@ -29,7 +29,9 @@
 // it, also in quoted packets. A client in the server's own fraction is no exception.
 // Connections without such a conflict are not changed. All servers of a fraction see a
 // UDP client at the same port, so an answer from another port than it has called
-// reaches it, too.
+// reaches it, too. The server's fraction knows of a second client at the port from its
+// first datagram on. Before, its socket may be a server's: it gets such answers for the
+// first client, too, and in place of it if it is in the server's fraction.
 //
 // The sockets of a connection keep its other end (BPF_MAP_TYPE_SK_STORAGE), so an idle
 // connection is never forgotten. The map hostlo_tcp serves handshakes and answers

@@ -196,9 +196,9 @@ func TestUDPAnswerAfterPortIsShared(t *testing.T) {
 }
 
 // Each fraction has 200 ports for its clients, and calls a server 200 times, that answers from
-// the port or from another one. No call ends without its answer. An answer from another port may
-// also reach a client that has just begun to use the port, and one in the server's fraction takes
-// it: docs/hostlo.md. Before the client's first datagram has arrived, it may be a server.
+// the port or from another one. No call ends without its answer, unless a client in fraction 1 that
+// has just begun to use the port takes one from another port. Others may get such an answer, too, and
+// go on waiting for their own: docs/hostlo.md, "two clients that bind the same port".
 func TestFewUDPPorts(t *testing.T) {
 	w := newWorld(t, 4)
 	for _, l := range loopbacks {
