@@ -118,10 +118,12 @@ func (t *trunk) removeAll() {
 }
 
 func (t *trunk) delete(v vlanPort) error {
-	if t.link != nil {
-		if err := t.link.Delete(v.id); err != nil {
-			return err
-		}
+	err := t.host.Ports.EndServices(v.port)
+	if err == nil && t.link != nil {
+		err = t.link.Delete(v.id)
+	}
+	if err != nil {
+		return err
 	}
 	turn := t.turn()
 	defer turn.Done()

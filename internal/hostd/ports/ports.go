@@ -188,7 +188,7 @@ func (p *Ports) Disconnect(turn *turns.Turn, port, mac string) error {
 		return nil
 	}
 	err := bridge.Leave(port)
-	failed := p.setServices(port, nil)
+	failed := p.EndServices(port)
 	if failed == nil {
 		err = errors.Join(err, link.SetAlias(port, attachment.WarmAlias))
 		turn.Yield()

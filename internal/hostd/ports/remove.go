@@ -17,7 +17,7 @@ import (
 // Delete deletes a port, with its limits and its guard. A port that does not exist is not an
 // error. No VMM may use it: see tap.Remove. If its service addresses do not end, the port stays. It yields the turn between its steps.
 func (p *Ports) Delete(turn *turns.Turn, name string) error {
-	if err := p.setServices(name, nil); err != nil { // first: the next daemon finds them by the alias
+	if err := p.EndServices(name); err != nil {
 		return err
 	}
 	err := link.Delete(name)
@@ -28,7 +28,7 @@ func (p *Ports) Delete(turn *turns.Turn, name string) error {
 // Cut takes a TAP off the network, with its limits and its guard, and deletes it unless a VMM
 // has it: then it stays, marked as ended. If its service addresses do not end, it stays with its alias. Cut yields the turn between its steps.
 func (p *Ports) Cut(turn *turns.Turn, name string) (left bool, err error) {
-	if err := p.setServices(name, nil); err != nil {
+	if err := p.EndServices(name); err != nil {
 		return true, errors.Join(err, bridge.Leave(name))
 	}
 	left, err = tap.Remove(name)

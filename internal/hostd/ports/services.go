@@ -84,6 +84,10 @@ func (p *Ports) guardServices(tap string, g OwnGuard, ending map[netip.Addr]stri
 	return p.Policies.Speak(tap, pods)
 }
 
+// EndServices ends the service addresses of the pod behind a port. Who deletes the port's link by other means than Delete or Cut calls it
+// first: the next daemon finds the addresses by the link's alias.
+func (p *Ports) EndServices(port string) error { return p.setServices(port, nil) }
+
 // setServices gives the pod behind a port service addresses, in place of those that it has.
 func (p *Ports) setServices(port string, addresses []netip.Addr) (err error) {
 	s := &p.services
@@ -101,7 +105,9 @@ func (p *Ports) setServices(port string, addresses []netip.Addr) (err error) {
 			s.of[port] = was
 		}
 	}()
-	s.of[port] = addresses
+	if s.of[port] = addresses; len(addresses) == 0 {
+		delete(s.of, port)
+	}
 	ending := map[netip.Addr]string{}
 	for _, a := range was {
 		ending[a] = port
