@@ -31,7 +31,8 @@
 // UDP client at the same port, so an answer from another port than it has called
 // reaches it, too. The server's fraction knows of a second client at the port from its
 // first datagram on. Before, its socket may be a server's: it gets such answers for the
-// first client, too, and in place of it if it is in the server's fraction.
+// first client, too. A second client in the server's fraction may get them in place
+// of the first while it has the port.
 //
 // The sockets of a connection keep its other end (BPF_MAP_TYPE_SK_STORAGE), so an idle
 // connection is never forgotten. The map hostlo_tcp serves handshakes and answers

@@ -215,7 +215,7 @@ func TestFewUDPPorts(t *testing.T) {
 			for f := range w.joined.All() {
 				all.Go(func() {
 					for i := range 200 {
-						c := w.udpClient(f, network, address, 40000+rand.IntN(200), false)
+						c := w.udpClient(f, network, address, 20000+rand.IntN(200), false)
 						call, got := fmt.Sprintf("fraction %d, call %d", f, i), ""
 						_, err := c.Write([]byte(call))
 						for err == nil && got != call {
