@@ -141,11 +141,11 @@ func Span(i Interval) string {
 	return fmt.Sprintf(", interval %s to %s", ratioTo(i.Low, places), ratioTo(i.High, places))
 }
 
-// intervalDecimals is the least number of decimals, from 2 to 4, with which no bound of i
+// intervalDecimals is the least number of decimals, from 2 to 9, with which no bound of i
 // is printed as 1 without being 1.
 func intervalDecimals(i Interval) int {
 	places := 2
-	for ; places < 4; places++ {
+	for ; places < 9; places++ {
 		unit := math.Pow(10, -float64(places))
 		close := func(v Number) bool { return v != 1 && math.Abs(float64(v)-1) <= unit/2 }
 		if !close(i.Low) && !close(i.High) {
