@@ -127,21 +127,27 @@ func TestEqualUDPPortsAnsweredFromElsewhere(t *testing.T) {
 // servers in fraction 1 that answer from another port. Each gets its own answers, whoever was the
 // first to have the port, and whether answers to former clients there have been refused.
 func TestUDPPortChangesHands(t *testing.T) {
-	for _, steps := range []string{ // + opens a client, which calls; - closes it; ~ closes it before its answer
+	for _, steps := range []string{ // + opens a client, which calls a server, with b the second one; - closes it; ~ closes it before its answer
 		"+1 +3 -1 -3 +2 +3 2 3 2",
 		"+1 +2 -1 +3 2 3 +1 2 3 1",
 		"+2 +3 ~3 +3 2 3 ~2 +2 3 2",
 		"+2 -2 +1 +2 1 2 -1 +3 2 3",
+		"+2 +1b +3b 2 1 3 2 1 3",
 	} {
 		t.Run(steps, func(t *testing.T) {
 			w := newWorld(t, 4)
 			w.listenElsewhere(1, "udp4", "127.0.0.1:8057")
+			w.listenElsewhere(1, "udp4", "127.0.0.1:8058")
 			late := w.bindElsewhere(1, "udp4", "127.0.0.1:8056")
 			clients := map[segment.Fraction]udpClient{}
 			for i, step := range strings.Fields(steps) {
+				server := "127.0.0.1:8057"
+				if first, second := strings.CutSuffix(step, "b"); second {
+					step, server = first, "127.0.0.1:8058"
+				}
 				f := segment.Fraction(step[len(step)-1] - '0')
 				if step[0] == '+' {
-					clients[f] = w.udpClient(f, "udp4", "127.0.0.1:8057", 30004, false)
+					clients[f] = w.udpClient(f, "udp4", server, 30004, false)
 				}
 				c := clients[f]
 				switch step[0] {

@@ -303,14 +303,19 @@ static __always_inline __be16 learn_udp_peer(struct __sk_buff *skb, const struct
 					     __u32 from)
 {
 	struct udp_flow *known, new = {.peer = from, .served = 1};
+	struct udp_client *c;
 	struct flow f;
 	__be16 port = 0;
 
 	flow_received(&f, p, p->sport);
 	known = bpf_map_lookup_elem(&hostlo_udp, &f);
 	if (known && known->peer == from && !known->port) {
-		if (has_udp_claims && known->served && !client_seen_at(p, p->sport))	/* forget_client */
-			keep_client(skb, p, p->sport, from, 1);
+		if (has_udp_claims && known->served) {
+			c = client_seen_at(p, p->sport);
+			/* forget_client has removed the sender, or contest has put a client of another server in its place */
+			if (!c || c->contested)
+				keep_client(skb, p, p->sport, from, 1);
+		}
 		return p->sport;
 	}
 	if (known && !known->served && known->peer != from && has_lost_port(s, p, from)) {
