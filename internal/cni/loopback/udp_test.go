@@ -202,9 +202,9 @@ func TestUDPAnswerAfterPortIsShared(t *testing.T) {
 }
 
 // Each fraction has 200 ports for its clients, and calls a server 200 times, that answers from
-// the port or from another one. No call ends without its answer, unless a client in fraction 1 that
-// has just begun to use the port takes one from another port. Others may get such an answer, too, and
-// go on waiting for their own: docs/hostlo.md, "two clients that bind the same port".
+// the port or from another one. Each call gets its answer, with one exception: a client in fraction 1
+// that has just begun to use the port may take an answer that comes from another port. Other clients
+// may get such an answer, too, and wait on for their own: docs/hostlo.md, "two clients that bind the same port".
 func TestFewUDPPorts(t *testing.T) {
 	w := newWorld(t, 4)
 	for _, l := range loopbacks {

@@ -69,8 +69,8 @@ type DeviceDel struct{ ID string }
 // given up: that NIC then has its link down. The VMM may keep the TAP until that NIC is gone.
 type NetdevDel struct{ ID string }
 
-// CutTAP takes the TAP or the queue of a NIC that the VMM may still have off the network, with what a
-// Connect has added. No frame passes any more, whatever guest and VMM do. A TAP that the VMM
+// CutTAP takes the TAP or the queue of a NIC off the network, with what a Connect has added. The VMM may
+// still have the NIC. No frame passes any more, whatever guest and VMM do. A TAP that the VMM
 // keeps stays, marked so that no state takes it over; DelTAP follows when the NIC is gone.
 type CutTAP struct{ TAP string }
 

@@ -181,8 +181,8 @@ func (p *Ports) Correct(turn *turns.Turn, port, mac string, r attachment.Record,
 }
 
 // Disconnect takes a port away from its attachment and marks it as warm. It does as much
-// as it can, and yields the turn between its steps. If the port's service addresses do not end, its alias stays, by which
-// the next daemon finds them, and so does the filter of its pod's connections.
+// as it can, and yields the turn between its steps. If the service addresses do not end, the port keeps
+// its alias, by which the next daemon finds them, and its pod keeps the filter.
 func (p *Ports) Disconnect(turn *turns.Turn, port, mac string) error {
 	if _, err := link.Find(port); link.IsGone(err) {
 		return nil

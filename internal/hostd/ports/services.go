@@ -84,8 +84,8 @@ func (p *Ports) guardServices(tap string, g OwnGuard, ending map[netip.Addr]stri
 	return p.Policies.Speak(tap, pods)
 }
 
-// EndServices ends the service addresses of the pod behind a port. Who deletes the port's link by other means than Delete or Cut calls it
-// first: the next daemon finds the addresses by the link's alias.
+// EndServices ends the service addresses of the pod behind a port. A caller that deletes the port's link itself calls it first: the next
+// daemon finds the addresses by the link's alias.
 func (p *Ports) EndServices(port string) error { return p.setServices(port, nil) }
 
 // setServices gives the pod behind a port service addresses, in place of those that it has.

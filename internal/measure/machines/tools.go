@@ -70,7 +70,7 @@ func (b *Set) FindTool(ctx context.Context, p place.Place, tool string) error {
 	}
 	version := VersionNumber.FindString(string(out))
 	if version == "" {
-		return fmt.Errorf("find the version of %s on %s: it prints no number of a version: %q", tool, p, out)
+		return fmt.Errorf("find the version of %s on %s: its output has no version number: %q", tool, p, out)
 	}
 	b.FoundTool(tool, version)
 	return nil

@@ -25,7 +25,7 @@ func TestFoundTool(t *testing.T) {
 func TestFindTool(t *testing.T) {
 	b := New(&experiment.Spec{}, Options{})
 	echo := place.Within{Place: place.Local{}, Enter: []string{"echo"}, Name: "vm"}
-	if err := b.FindTool(t.Context(), echo, "runc"); err == nil || err.Error() != `find the version of runc on vm: it prints no number of a version: "runc --version\n"` || len(b.facts.Tools) != 0 {
+	if err := b.FindTool(t.Context(), echo, "runc"); err == nil || err.Error() != `find the version of runc on vm: its output has no version number: "runc --version\n"` || len(b.facts.Tools) != 0 {
 		t.Errorf("got %v, and the tools %v", err, b.facts.Tools)
 	}
 	if err := b.FindTool(t.Context(), echo, "runc 1.1.5,"); err != nil || b.facts.Tools["runc 1.1.5,"] != "1.1.5" {

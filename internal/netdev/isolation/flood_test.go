@@ -33,7 +33,7 @@ func (n *network) send(pod int, to netip.Addr, count int, packet func(i int) []b
 		n.check(err)
 		defer unix.Close(fd)
 		n.check(unix.Bind(fd, &unix.SockaddrLinklayer{Ifindex: link.Attrs().Index, Protocol: 0}))
-		n.check(unix.Setpriority(unix.PRIO_PROCESS, 0, -20)) // of this thread: what it begins ends within seconds
+		n.check(unix.Setpriority(unix.PRIO_PROCESS, 0, -20)) // of this thread: the connections that it begins expire within seconds
 		defer func() { n.check(unix.Setpriority(unix.PRIO_PROCESS, 0, 0)) }()
 		for i := range count {
 			frame := slices.Concat(destination, link.Attrs().HardwareAddr, []byte{0x08, 0x00}, packet(i))

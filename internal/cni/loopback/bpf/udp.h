@@ -202,7 +202,7 @@ __noinline int visible_udp_port(struct __sk_buff *skb, const struct packet *p, _
 	return 0;
 }
 
-/* keep_claim keeps that the client that sends a datagram is seen at the given port, and which other one has its own. */
+/* keep_claim keeps the port at which the sender of a datagram is seen, and which client has the sender's own port. */
 __noinline int keep_claim(struct __sk_buff *skb, const struct packet *p, __u32 from, __u32 port)
 {
 	struct segment *s = this_segment();
@@ -215,8 +215,8 @@ __noinline int keep_claim(struct __sk_buff *skb, const struct packet *p, __u32 f
 }
 
 /*
- * claim_udp_port returns the port at which the client that sends a datagram is seen, as another
- * client has its own, or 0 if no port is free. Answers from elsewhere then reach only the right one.
+ * claim_udp_port returns the port at which the sender of a datagram is seen whose own port another
+ * client has, or 0 if no port is free. An answer from another port then reaches only the client that it is for.
  */
 static __always_inline __be16 claim_udp_port(struct __sk_buff *skb, const struct packet *p, __u32 from)
 {
