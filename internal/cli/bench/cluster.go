@@ -82,7 +82,8 @@ the cluster removes it within five minutes. To continue, use --resume.`,
 	flags.StringVar(&o.Pairs, "pairs", "", "all, or pairs `CLIENT:SERVER` separated by commas (default: the first node with itself, and with the second)")
 	flags.StringVar(&o.LeaveOut, "leave-out", "", "do not measure these `CONFIGURATIONS`, separated by commas")
 	flags.Var(usage.Count(&o.Repetitions), "repetitions", "measure `N` repetitions (default: as in the experiment)")
-	flags.DurationVar(&o.Wait, "wait", 5*time.Minute, "give the pods `TIME` to run")
+	o.Wait = 5 * time.Minute
+	flags.Var(usage.Time(&o.Wait), "wait", "give the pods `TIME` to run")
 	flags.StringVarP(&o.Dir, "output", "o", "", "write the run to the new directory `DIR` (default runs/TIME-NAME)")
 	flags.StringVar(&o.Resume, "resume", "", "continue the run in `DIR`")
 	return cmd
@@ -97,8 +98,6 @@ func (o *clusterOptions) take(args []string) error {
 		return usage.Errorf("--resume continues the run as it was planned: leave out FILE, --output, --repetitions, --nodes, --pairs and --leave-out")
 	case o.Nodes != "" && o.Pairs != "" && o.Pairs != pods.AllPairs:
 		return usage.Errorf("give one of --nodes and a list of --pairs")
-	case o.Wait <= 0:
-		return usage.Errorf("--wait %v: want more than 0s", o.Wait)
 	case o.Image == "":
 		return usage.Errorf("--image is empty: want the name of an image")
 	case len(args) == 1:

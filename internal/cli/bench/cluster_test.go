@@ -52,7 +52,6 @@ func TestClusterOptions(t *testing.T) {
 		"a b":                    "2 experiment files given: name one",
 		"--resume d --pairs all": "--resume continues the run as it was planned: leave out FILE, --output, --repetitions, --nodes, --pairs and --leave-out",
 		"--nodes a --pairs a:a":  "give one of --nodes and a list of --pairs",
-		"--wait 0s":              "--wait 0s: want more than 0s",
 		"--image=":               "--image is empty: want the name of an image",
 	} {
 		var wrong *usage.Error

@@ -60,7 +60,8 @@ func newUpCmd(streams terminal.Streams) *cobra.Command {
 	flags.Var(usage.Choice(&o.IPFamilies, cluster.IPv4, cluster.IPv6, cluster.DualStack), "ip-families", "families of the addresses of pods and Services")
 	flags.IntVar(&o.Port, "port", 0, "`PORT` of the API server on 127.0.0.1 (default a free one)")
 	flags.StringVar(&o.programs, "kubernetes", "", "`DIR` with the programs of Kubernetes (default kubernetes next to unnest)")
-	flags.DurationVar(&o.Wait, "wait", 5*time.Minute, "give the nodes `TIME` to become ready")
+	o.Wait = 5 * time.Minute
+	flags.Var(usage.Time(&o.Wait), "wait", "give the nodes `TIME` to become ready")
 	flags.BoolVar(&o.cold, "cold", false, "boot the nodes, do not restore them from a snapshot")
 	flags.Var(usage.Choice(&o.accel, "auto", "kvm", "tcg"), "accel", "accelerator (default auto: kvm where it works)")
 	return cmd

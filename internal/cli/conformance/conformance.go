@@ -56,8 +56,8 @@ func newFlags(name string) *flags {
 	f := &flags{FlagSet: console.NewFlags(name)}
 	path := cmp.Or(os.Getenv("CNI_PATH"), "/opt/cni/bin:/usr/lib/cni")
 	f.StringVar(&f.path, "cni-path", path, "`directories` of the plugins")
-	f.DurationVar(&f.network.Timeout, "timeout", 0, "`time` limit of one plugin call (default 2m)")
-	f.DurationVar(&f.network.Wait, "wait", 0, "`time` limit until a pod reaches its peers, and until the links of a deleted pod are gone (default 1m)")
+	f.Func("timeout", "`time` limit of one plugin call (default 2m)", console.Time(&f.network.Timeout))
+	f.Func("wait", "`time` limit until a pod reaches its peers, and until the links of a deleted pod are gone (default 1m)", console.Time(&f.network.Wait))
 	f.Func("peer", "an address that every pod must reach: `ADDRESS` (pinged), tcp://ADDRESS:PORT or udp://ADDRESS:PORT; may be repeated (default the gateways)",
 		func(s string) error {
 			p, err := cni.ParsePeer(s)
@@ -91,10 +91,10 @@ func checkPlugins(ctx context.Context, args []string, stdout io.Writer) error {
 		o.Only, err = regexp.Compile(s)
 		return err
 	})
-	f.IntVar(&o.Parallel, "parallel", 8, "`number` of pods added at the same time")
-	f.IntVar(&o.Kills, "kills", 5, "`number` of times that an ADD, and a DEL, is killed")
-	f.IntVar(&o.Capacity, "capacity", 0, "`number` of pods that the network can hold (default unknown: skip the checks that fill it)")
-	f.IntVar(&o.SpareLinks, "spare-links", 0, "`number` of links that the plugin may keep for later pods")
+	f.Func("parallel", "`number` of pods added at the same time (default 8)", console.Count(&o.Parallel, 1))
+	f.Func("kills", "kill this `number` of ADDs and DELs (default 5)", console.Count(&o.Kills, 1))
+	f.Func("capacity", "`number` of pods that the network can hold (default unknown: skip the checks that fill it)", console.Count(&o.Capacity, 1))
+	f.Func("spare-links", "`number` of links that the plugin may keep for later pods (default 0)", console.Count(&o.SpareLinks, 0))
 	f.StringVar(&o.CNITool, "cnitool", "", "`path` of cnitool, to check the plugins with it too")
 	strict := f.Bool("strict", false, "fail also if the plugins do not meet a recommendation of the specification")
 	p := &printer{Printer: console.Printer{Out: stdout}, count: map[cni.Verdict]int{}}
@@ -119,10 +119,11 @@ func checkPlugins(ctx context.Context, args []string, stdout io.Writer) error {
 func churn(ctx context.Context, args []string, stdout io.Writer) error {
 	f := newFlags("unnest-conformance churn")
 	var o cni.ChurnOptions
-	f.IntVar(&o.Pods, "pods", 10, "`number` of pods that exist at the same time")
-	f.IntVar(&o.Parallel, "parallel", 8, "`number` of pods added or deleted at the same time")
-	f.IntVar(&o.Rounds, "rounds", 1, "`number` of times that each pod is replaced")
-	f.DurationVar(&o.Retry, "retry", 0, "`time` for which an ADD or DEL is retried (default 1m)")
+	f.Func("pods", "`number` of pods that exist at the same time (default 10)", console.Count(&o.Pods, 1))
+	f.Func("parallel", "`number` of pods added or deleted at the same time (default 8)", console.Count(&o.Parallel, 1))
+	o.Rounds = 1
+	f.Func("rounds", "`number` of times that each pod is replaced (default 1)", console.Count(&o.Rounds, 0))
+	f.Func("retry", "`time` for which an ADD or DEL is retried (default 1m)", console.Time(&o.Retry))
 	if err := console.Parse(f.FlagSet, args, usage, stdout); err != nil {
 		return err
 	}

@@ -13,8 +13,10 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"unnest.io/unnest/internal/cli/terminal"
 )
@@ -131,4 +133,28 @@ func (p *Printer) End(err error, failed bool) error {
 		return ErrFailed
 	}
 	return nil
+}
+
+// Count returns the function of a flag that sets target to a whole number of at least least.
+func Count(target *int, least int) func(word string) error {
+	return func(word string) error {
+		n, err := strconv.Atoi(word)
+		if err != nil || n < least {
+			return fmt.Errorf("want a whole number of at least %d", least)
+		}
+		*target = n
+		return nil
+	}
+}
+
+// Time returns the function of a flag that sets target to a time of more than 0.
+func Time(target *time.Duration) func(word string) error {
+	return func(word string) error {
+		d, err := time.ParseDuration(word)
+		if err != nil || d <= 0 {
+			return errors.New("want a time of more than 0, such as 30s or 5m")
+		}
+		*target = d
+		return nil
+	}
 }

@@ -63,7 +63,7 @@ and says what differences an experiment can show on it.`,
 	cmd.Flags().BoolVar(&opts.JSON, "json", false, "print an array of {name, state, found, remedy, required}, or with --noise an object")
 	cmd.Flags().BoolVar(&opts.Fix, "fix", false, "print the command that installs the missing packages")
 	cmd.Flags().BoolVar(&opts.Yes, "yes", false, "with --fix: run that command")
-	cmd.Flags().DurationVar(&opts.Noise, "noise", 0, "measure for `TIME` what disturbs measurements on this machine (default 1m)")
+	cmd.Flags().Var(usage.Time(&opts.Noise), "noise", "measure for `TIME` what disturbs measurements on this machine (default 1m)")
 	cmd.Flags().Lookup("noise").NoOptDefVal = time.Minute.String()
 	cmd.MarkFlagsMutuallyExclusive("fix", "json")
 	cmd.MarkFlagsMutuallyExclusive("fix", "noise")

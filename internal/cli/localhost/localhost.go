@@ -87,8 +87,8 @@ func checkFlags(o *options) *flag.FlagSet {
 	}
 	f.Func("run", "run only the cases whose names match the `pattern`, for example ^(tcp|udp)/ipv4/", pattern(&o.Only))
 	f.Func("skip", "skip the cases whose names match the `pattern`, for example ^bind/", pattern(&o.Skip))
-	f.DurationVar(&o.Patience, "patience", 0, "`time` limit of immediate events; other events may take ten times as long (default 1s)")
-	f.IntVar(&o.FirstPort, "first-port", 0, "first of up to 1000 `ports` on which servers listen (default 20000)")
+	f.Func("patience", "`time` limit of immediate events; other events may take ten times as long (default 1s)", console.Time(&o.Patience))
+	f.Func("first-port", "first of up to 1000 `ports` on which servers listen (default 20000)", console.Count(&o.FirstPort, 1))
 	f.BoolVar(&o.Large, "large", false, "run the cases of load in full size: 10,000 connections, 100,000 short ones, bursts of 20,000 datagrams")
 	f.BoolVar(&o.strict, "strict", false, "fail also if a fraction lacks the tool that a case needs")
 	f.BoolVar(&o.json, "json", false, "print JSON lines")

@@ -42,6 +42,7 @@ func TestWrongUsage(t *testing.T) {
 		"missing closing":                     {"check", "--run", "("},
 		"not defined":                         {"check", "--colour"},
 		`invalid value "soon" for flag -pati`: {"check", "--patience", "soon"},
+		`want a time of more than 0`:          {"check", "--patience", "-1s"},
 	} {
 		stdout, stderr, exit := run(args...)
 		if exit != 2 || stdout != "" || !strings.Contains(stderr, want) || strings.Count(stderr, "\n") != 1 {

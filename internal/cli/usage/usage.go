@@ -8,10 +8,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"unnest.io/unnest/internal/cli/console"
 	"unnest.io/unnest/internal/measure/stack"
 	"unnest.io/unnest/internal/yamldoc"
 )
@@ -132,12 +134,16 @@ func Memory(target *int64) pflag.Value {
 
 // Count returns the value of a flag that sets target to a whole number of at least 1.
 func Count(target *int) pflag.Value {
-	return value{"count", func() string { return strconv.Itoa(*target) }, func(word string) error {
-		n, err := strconv.Atoi(word)
-		if err != nil || n < 1 {
-			return fmt.Errorf("want a whole number of at least 1")
+	return value{"count", func() string { return strconv.Itoa(*target) }, console.Count(target, 1), nil}
+}
+
+// Time returns the value of a flag that sets target to a time of more than 0. A target of 0 is printed as no default.
+func Time(target *time.Duration) pflag.Value {
+	text := func() string {
+		if *target == 0 {
+			return ""
 		}
-		*target = n
-		return nil
-	}, nil}
+		return target.String()
+	}
+	return value{"time", text, console.Time(target), nil}
 }

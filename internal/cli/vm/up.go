@@ -58,7 +58,8 @@ func newUpCmd(streams terminal.Streams) *cobra.Command {
 	flags.IntVar(&o.shares, "shares", 0, "`N` volumes and pieces of shared memory that can be plugged into each running guest")
 	flags.IntVar(&o.pool, "pool", quota.DefaultPool, "`N` of the slots of each guest have a NIC plugged in advance, for the next pods")
 	flags.DurationVar(&o.poll, "vhost-poll", 0, "`TIME` for which vhost-net polls for the next frame of each NIC, in whole microseconds (default 0: it does not poll)")
-	flags.DurationVar(&o.wait, "wait", longest, "stop waiting for a boot after `TIME`; earlier for a guest that hangs")
+	o.wait = longest
+	flags.Var(usage.Time(&o.wait), "wait", "stop waiting for a boot after `TIME`; earlier for a guest that hangs")
 	flags.BoolVar(&o.cold, "cold", false, "boot the guests, do not restore them from a snapshot")
 	flags.Var(usage.Choice(&o.accel, "auto", "kvm", "tcg"), "accel", "accelerator (default auto: kvm where it works)")
 	return cmd
