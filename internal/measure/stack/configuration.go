@@ -16,6 +16,7 @@ type Network string
 const (
 	HostNetwork   Network = "host"           // the container uses its machine's network
 	NAT           Network = "nat"            // a bridge and port forwarding in the container's machine
+	DockerBridge  Network = "docker-bridge"  // the same on a network that a user of Docker makes: with Docker's DNS
 	BrFusion      Network = "brfusion"       // its own NIC, hot-plugged by the VMM (Bacou et al. 2019, §3)
 	BrFusionCold  Network = "brfusion-cold"  // the same, always plugged on demand, never taken from a pool
 	BrFusionTrunk Network = "brfusion-trunk" // its own VLAN on a NIC that the pods of a machine share
@@ -205,6 +206,7 @@ var (
 	networks = map[Network]string{
 		HostNetwork:    ", on its machine's network",
 		NAT:            ", behind a bridge and NAT",
+		DockerBridge:   ", behind a bridge of docker network create and NAT",
 		BrFusion:       ", with a NIC of its own from the VMM",
 		BrFusionCold:   ", with a NIC of its own that the VMM plugs on demand",
 		BrFusionTrunk:  ", with a VLAN of its own on a NIC from the VMM",

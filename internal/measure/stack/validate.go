@@ -123,7 +123,7 @@ func (c Configuration) validateNetwork() error {
 		return fmt.Errorf("network %s is of a cluster: use stack kubernetes", c.Network)
 	}
 	if !c.Network.known() {
-		return fmt.Errorf("unknown network %q: want host, nat, brfusion, brfusion-cold, brfusion-trunk, localhost, overlay, docker-overlay, hostlo, hostlo-plain or hostlo-network", string(c.Network))
+		return fmt.Errorf("unknown network %q: want host, nat, brfusion, brfusion-cold, brfusion-trunk, localhost, overlay, docker-bridge, docker-overlay, hostlo, hostlo-plain or hostlo-network", string(c.Network))
 	}
 	if _, ok := c.Stack.Engine(); !ok && c.Network != "" {
 		return fmt.Errorf("network %s needs a container: use a stack such as %s/containerd", c.Network, c.Stack)
@@ -138,7 +138,7 @@ func (c Configuration) validateNetwork() error {
 func (c Configuration) validateEngine() error {
 	engine, _ := c.Stack.Engine()
 	switch {
-	case c.Network == DockerOverlay && engine != Docker:
+	case (c.Network == DockerBridge || c.Network == DockerOverlay) && engine != Docker:
 		return fmt.Errorf("network %s is Docker's: use stack vm/docker", c.Network)
 	case engine == Docker && (c.Network == BrFusionCold || c.Network == BrFusionTrunk):
 		return fmt.Errorf("network %s: Docker has one network of NICs: want brfusion, or stack vm/containerd", c.Network)

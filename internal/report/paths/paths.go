@@ -78,7 +78,7 @@ func nestedIn(network stack.Network, in machine) (hops []Hop, ok bool) {
 	switch network {
 	case "", stack.HostNetwork:
 		return nil, true
-	case stack.NAT:
+	case stack.NAT, stack.DockerBridge:
 		return []Hop{{"NAT", inNest, in}, {"bridge", inNest, in}, {"veth", inNest, in}}, true
 	case stack.OverlayNetwork, stack.DockerOverlay:
 		return []Hop{{"VXLAN", inNest, in}, {"bridge", inNest, in}, {"veth", inNest, in}}, true

@@ -106,6 +106,9 @@ func NetworkArgs(n stack.Network, ports []workload.Port) []string {
 		return []string{"--network", "none"}
 	}
 	var args []string
+	if n == stack.DockerBridge {
+		args = []string{"--network", string(n)}
+	}
 	for _, p := range ports {
 		args = append(args, "--publish", fmt.Sprintf("%d:%d/%s", p.Number, p.Number, p.Protocol))
 	}

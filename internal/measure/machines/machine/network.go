@@ -29,6 +29,12 @@ func (m List) MakeNetworks(ctx context.Context, c stack.Configuration, gateway s
 	switch {
 	case c.Network == stack.DockerOverlay:
 		return m.Explain(m.makeSwarm(ctx, gateway))
+	case c.Network == stack.DockerBridge:
+		for _, one := range m {
+			if err := place.Run(ctx, one.Place, "sh", "-c", `docker network inspect "$1" >/dev/null 2>&1 || docker network create "$1"`, "network", string(c.Network)); err != nil {
+				return one.Explain(err)
+			}
+		}
 	case engine != stack.Docker && engine != stack.Podman:
 		return nil
 	case c.Network == stack.BrFusion, c.Network == stack.Hostlo, c.Network == stack.HostloPlain:

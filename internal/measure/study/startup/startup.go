@@ -41,8 +41,8 @@ func (s *Study) Check(c stack.Configuration) error {
 		return errors.New("containers are started in guests only: use stack vm/containerd or vm/docker and arch " + string(stack.X8664))
 	case c.Stack.String() == stacks[1] && slices.ContainsFunc(s.Spec.Cases, isAdd):
 		return errors.New("stack vm/docker has no CNI plugin to time: leave out cases with probe " + string(experiment.Add))
-	case c.Network != stack.NAT && !c.Network.Reached():
-		return errors.New("want network nat, brfusion, brfusion-cold or brfusion-trunk")
+	case c.Network != stack.NAT && c.Network != stack.DockerBridge && !c.Network.Reached():
+		return errors.New("want network nat, docker-bridge, brfusion, brfusion-cold or brfusion-trunk")
 	}
 	return nil
 }

@@ -51,6 +51,7 @@ func TestNetworkArguments(t *testing.T) {
 	tests := map[stack.Network]string{
 		stack.HostNetwork:   "--network host",
 		stack.NAT:           "--publish 8080:8080/tcp",
+		stack.DockerBridge:  "--network docker-bridge --publish 8080:8080/tcp",
 		stack.BrFusion:      "--network brfusion",
 		stack.BrFusionCold:  "--network brfusion-cold",
 		stack.BrFusionTrunk: "--network brfusion-trunk",
