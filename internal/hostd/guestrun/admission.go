@@ -211,7 +211,7 @@ func (n *nics) releaseUnused(key attachment.Key) {
 
 // detach takes an attachment's NIC or endpoint away. The answer says whether it was a VLAN.
 func (n *nics) detach(ctx context.Context, key attachment.Key, answer func(vlan bool, err error)) {
-	if n.trunk.remove(key) {
+	if n.trunk.remove(ctx, key) {
 		answer(true, nil)
 		return
 	}

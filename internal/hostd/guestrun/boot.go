@@ -100,7 +100,7 @@ func (g *Guest) forgetBoot() {
 // reset ends the attachments of a guest that was reset, and its ephemeral volumes.
 func (g *Guest) reset(ctx context.Context) {
 	g.awake.Store(false)
-	g.nics.trunk.removeAll()
+	g.nics.trunk.removeAll(ctx)
 	if err := g.host.Segments.RestoreOffloadsOf(g.Record.Name); err != nil {
 		g.log.Warn("restore offloads of segments", "error", err)
 	}

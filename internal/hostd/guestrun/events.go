@@ -76,10 +76,19 @@ func (g *Guest) repair(ctx context.Context) {
 	for key := range g.nics.unadopted {
 		g.nics.tryAdopt(ctx, key)
 	}
-	if err := g.observe(ctx); err != nil {
+	err := errors.Join(g.observe(ctx), g.deleteLeft())
+	if err != nil {
 		g.log.Warn("observe", "error", err)
 		g.repairLater(ctx)
 	}
+}
+
+// deleteLeft deletes what is left of VLANs and ports that have ended.
+func (g *Guest) deleteLeft() error {
+	err := g.nics.trunk.deleteLeft()
+	turn := g.turn()
+	defer turn.Done()
+	return errors.Join(err, g.host.Ports.DeleteGone(turn, g.Record.TAPPrefix(), g.Record.VLANPrefix()))
 }
 
 func (g *Guest) repairLater(ctx context.Context) {

@@ -175,7 +175,7 @@ func (n *nics) performAction(ctx context.Context, action hotplug.Action) hotplug
 		}
 		return hotplug.Connected{Occupant: a.Occupant}
 	case hotplug.Disconnect:
-		n.checkRemoved(ctx, a, n.disconnect(a))
+		n.checkRemoved(ctx, a, n.disconnect(ctx, a))
 	case hotplug.Adopted:
 		n.tryAdopt(ctx, a.Attachment.Key)
 	case hotplug.DeviceDel:
@@ -244,9 +244,9 @@ func (n *nics) connectNIC(a hotplug.Attachment, r attachment.Record) error {
 }
 
 // disconnect takes a NIC away from its pod, but not from the guest.
-func (n *nics) disconnect(a hotplug.Disconnect) error {
+func (n *nics) disconnect(ctx context.Context, a hotplug.Disconnect) error {
 	if a.Key.Kind == attachment.Trunk {
-		n.trunk.removeAll()
+		n.trunk.removeAll(ctx)
 		n.trunk.close()
 	}
 	if endpoint, err := n.host.Segments.Disconnect(a.TAP); endpoint {

@@ -1,8 +1,10 @@
 package guestrun
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"unnest.io/unnest/internal/hostapi/hostdpb"
 	"unnest.io/unnest/internal/hostd/attachment"
@@ -16,7 +18,8 @@ type trunk struct {
 	*Guest
 	link  *vlan.Trunk // nil while the NIC is not connected
 	ports map[attachment.Key]vlanPort
-	last  int // the VLAN given last
+	left  []vlanPort // without attachment, and not deleted yet: repair tries again
+	last  int        // the VLAN given last
 }
 
 type vlanPort struct {
@@ -86,35 +89,48 @@ func (t *trunk) add(key attachment.Key, r attachment.Record) (*hostdpb.NIC, erro
 }
 
 func (t *trunk) taken(id int) bool {
+	has := func(v vlanPort) bool { return v.id == id }
 	for _, v := range t.ports {
-		if v.id == id {
+		if has(v) {
 			return true
 		}
 	}
-	return false
+	return slices.ContainsFunc(t.left, has)
 }
 
 func (t *trunk) mac(id int) string { return vlan.MAC(t.Record.MACPrefix(), id) }
 
 // remove takes an attachment's VLAN away, and reports whether it had one.
-func (t *trunk) remove(key attachment.Key) bool {
+func (t *trunk) remove(ctx context.Context, key attachment.Key) bool {
 	v, ok := t.ports[key]
 	if !ok {
 		return false
 	}
 	delete(t.ports, key)
-	if err := t.delete(v); err != nil {
+	t.left = append(t.left, v)
+	if err := t.deleteLeft(); err != nil {
 		t.log.Warn("leave behind", "vlan", v.id, "error", err)
+		t.repairLater(ctx)
 	}
 	t.Tenant.Release(t.owner(key))
 	return true
 }
 
 // removeAll takes all VLANs away: the guest was reset, or has lost the trunk.
-func (t *trunk) removeAll() {
+func (t *trunk) removeAll(ctx context.Context) {
 	for key := range t.ports {
-		t.remove(key)
+		t.remove(ctx, key)
 	}
+}
+
+// deleteLeft deletes the VLANs without attachment that are still there.
+func (t *trunk) deleteLeft() (err error) {
+	t.left = slices.DeleteFunc(t.left, func(v vlanPort) bool {
+		failed := t.delete(v)
+		err = errors.Join(err, failed)
+		return failed == nil
+	})
+	return err
 }
 
 func (t *trunk) delete(v vlanPort) error {

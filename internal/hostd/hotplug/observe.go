@@ -132,6 +132,7 @@ func (m *machine) adopt(s *Slot, seen *sighting, used uint32) {
 	s.Device = s.DeviceID()
 	tap := seen.taps[s.Generation] // zero without TAP
 	s.endpoint = tap.Key.Kind == attachment.Endpoint
+	s.Record = tap.Record // an unplug ends its service addresses
 	switch {
 	case m.config.Shares:
 		s.Device = seen.share.String()

@@ -218,7 +218,7 @@ func TestFilterOfServiceAddress(t *testing.T) {
 			refuse = true
 			err = end()
 			l, failed := link.Find(port)
-			if !errors.Is(err, refused) || failed != nil || l.Alias != alias || l.Master != 0 && name != "delete" || portEnded != 0 {
+			if !errors.Is(err, refused) || failed != nil || l.Alias != alias || l.Master != 0 || portEnded != 0 {
 				t.Errorf("%s, refused: error %v, the port is %+v, %v, its filter has ended %d times", name, err, l, failed, portEnded)
 			}
 			refuse = false

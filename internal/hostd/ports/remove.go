@@ -3,19 +3,19 @@ package ports
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"unnest.io/unnest/internal/hostd/attachment"
 	"unnest.io/unnest/internal/hostd/turns"
-	"unnest.io/unnest/internal/netdev/bridge"
 	"unnest.io/unnest/internal/netdev/link"
 	"unnest.io/unnest/internal/netdev/ratelimit"
 	"unnest.io/unnest/internal/netdev/tap"
 )
 
 // Delete deletes a port, with its limits and its guard. A port that does not exist is not an
-// error. No VMM may use it: see tap.Remove. If its service addresses do not end, the port stays. It yields the turn between its steps.
+// error. No VMM may use it: see tap.Remove. If its service addresses do not end, the port stays, on no bridge. It yields the turn between its steps.
 func (p *Ports) Delete(turn *turns.Turn, name string) error {
 	if err := p.EndServices(name); err != nil {
 		return err
@@ -26,10 +26,10 @@ func (p *Ports) Delete(turn *turns.Turn, name string) error {
 }
 
 // Cut takes a TAP off the network, with its limits and its guard, and deletes it unless a VMM
-// has it: then it stays, marked as ended. If its service addresses do not end, it stays with its alias. Cut yields the turn between its steps.
+// has it: then it stays, marked as ended. If its service addresses do not end, it stays with its alias, on no bridge. Cut yields the turn between its steps.
 func (p *Ports) Cut(turn *turns.Turn, name string) (left bool, err error) {
 	if err := p.EndServices(name); err != nil {
-		return true, errors.Join(err, bridge.Leave(name))
+		return true, err
 	}
 	left, err = tap.Remove(name)
 	if left && err == nil {
@@ -66,17 +66,36 @@ func (p *Ports) forget(turn *turns.Turn, name string) error {
 // RetirePrefixed retires the ports of a guest that is gone, or whose VMM is not ours any more.
 func (p *Ports) RetirePrefixed(prefixes ...string) error {
 	names, err := portsWhere(func(l link.Link) bool { return IsPort(l.Name, prefixes...) })
-	guarded, failed := p.Guarded() // also ports that went with their VMM
+	gone, failed := p.gone(prefixes)
 	err = errors.Join(err, failed)
-	for name := range guarded {
-		if IsPort(name, prefixes...) && !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	for _, name := range names {
+	for _, name := range append(names, gone...) {
 		err = errors.Join(err, p.Retire(name))
 	}
 	return err
+}
+
+// DeleteGone deletes what is left of ports with the prefixes that are gone, as those are that went with their VMM. The caller makes none
+// of these ports meanwhile.
+func (p *Ports) DeleteGone(turn *turns.Turn, prefixes ...string) error {
+	names, err := p.gone(prefixes)
+	for _, name := range names {
+		err = errors.Join(err, p.Delete(turn, name))
+	}
+	return err
+}
+
+// gone lists the ports with the prefixes that have a guard or service addresses, and no link.
+func (p *Ports) gone(prefixes []string) (names []string, err error) {
+	guarded, err := p.Guarded()
+	for _, name := range slices.Concat(slices.Collect(maps.Keys(guarded)), p.services.ports()) {
+		if !IsPort(name, prefixes...) || slices.Contains(names, name) {
+			continue
+		}
+		if _, found := link.Find(name); link.IsGone(found) {
+			names = append(names, name)
+		}
+	}
+	return names, err
 }
 
 // Held returns a TAP with the prefix that exists because a process has its descriptor; ""

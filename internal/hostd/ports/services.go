@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/netdev/bridge"
 	"unnest.io/unnest/internal/netdev/link"
 )
 
@@ -84,9 +85,18 @@ func (p *Ports) guardServices(tap string, g OwnGuard, ending map[netip.Addr]stri
 	return p.Policies.Speak(tap, pods)
 }
 
-// EndServices ends the service addresses of the pod behind a port. A caller that deletes the port's link itself calls it first: the next
-// daemon finds the addresses by the link's alias.
-func (p *Ports) EndServices(port string) error { return p.setServices(port, nil) }
+// EndServices ends the service addresses of the pod behind a port. If they do not end, the port leaves its bridge. A caller that deletes the
+// port's link itself calls it first: the next daemon finds the addresses by the link's alias.
+func (p *Ports) EndServices(port string) error {
+	err := p.setServices(port, nil)
+	if err == nil {
+		return nil
+	}
+	if left := bridge.Leave(port); !link.IsGone(left) {
+		err = errors.Join(err, left)
+	}
+	return err
+}
 
 // setServices gives the pod behind a port service addresses, in place of those that it has.
 func (p *Ports) setServices(port string, addresses []netip.Addr) (err error) {
@@ -118,6 +128,13 @@ func (p *Ports) setServices(port string, addresses []netip.Addr) (err error) {
 		}
 	}
 	return err
+}
+
+// ports lists those whose pods have service addresses.
+func (s *services) ports() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.of))
 }
 
 // read reads the addresses of the pods that an earlier daemon has connected.
