@@ -129,10 +129,14 @@ func (k Kind) inPod(ctx context.Context, m *made, args *skel.CmdArgs, name strin
 	if err := k.remember(*m); err != nil {
 		return err
 	}
-	if err := f(pod); err != nil {
-		return errors.Join(err, k.forget(args.ContainerID, args.IfName))
+	err = f(pod)
+	switch {
+	case err == nil:
+		return nil
+	case k.recorded(args.ContainerID, args.IfName): // what this ADD has asked for, or a DEL before it
+		return errors.Join(err, k.rememberEnded(args.ContainerID, args.IfName, false))
 	}
-	return nil
+	return errors.Join(err, k.forget(args.ContainerID, args.IfName))
 }
 
 // IfPod is Delete without a host daemon: it calls clean unless the pod's network namespace is gone, unknown, or the
@@ -218,7 +222,7 @@ func (a *Attachment) Release(ctx context.Context) error {
 // Delete is the common part of DEL. It calls clean, which undoes what the ADD has
 // set up in the guest, and then releases the attachment at the host daemon. If the
 // daemon does not answer, that is not an error: the release is recorded for a later
-// command, and moveOut moves the NIC out of the pod, which must not keep it. Pod is
+// command and for Reclaimer, and moveOut moves the NIC out of the pod, which must not keep it. Pod is
 // nil when its namespace is gone, unknown, or the guest's own. Every part is done
 // whether or not the others fail.
 func (k Kind) Delete(ctx context.Context, c netconf.Release, args *skel.CmdArgs, clean, moveOut func(pod ns.NetNS) error) error {
@@ -240,18 +244,21 @@ func (k Kind) Delete(ctx context.Context, c netconf.Release, args *skel.CmdArgs,
 		}
 		return moveOut(pod)
 	}
-	err = clean(pod)
+	cleanErr := clean(pod)
+	err = cleanErr
 	d, dialErr := dial(c)
-	p := k.pendingAt(c.Base, d)
+	p, recorded := k.pendingAt(c.Base, d), true
 	if dialErr != nil { // no credentials now, or no server
 		fmt.Fprintln(os.Stderr, dialErr)
 		err = errors.Join(err, p.record(args.ContainerID, args.IfName), out())
 	} else {
 		defer d.Close()
-		err = errors.Join(err, p.end(ctx, args.ContainerID, args.IfName, out))
+		var endErr error
+		recorded, endErr = p.end(ctx, args.ContainerID, args.IfName, out)
+		err = errors.Join(err, endErr)
 	}
-	if err != nil {
-		return err
+	if err != nil || recorded {
+		return errors.Join(err, k.rememberEnded(args.ContainerID, args.IfName, cleanErr == nil))
 	}
 	return k.forget(args.ContainerID, args.IfName)
 }
@@ -330,6 +337,11 @@ func Check(c netconf.Base, args *skel.CmdArgs, inPod func(pod ns.NetNS) error, o
 	return nil
 }
 
+// recorded reports whether the release of an attachment is pending.
+func (k Kind) recorded(container, iface string) bool {
+	return pending{dir: k.pending}.recorded(container, iface)
+}
+
 func (k Kind) pendingAt(c netconf.Base, d hostclient.Client) pending {
 	server := anyServer
 	if c.Server.IsValid() {
@@ -340,6 +352,7 @@ func (k Kind) pendingAt(c netconf.Base, d hostclient.Client) pending {
 		release: func(ctx context.Context, container, iface string) error {
 			return k.release(ctx, d, container, iface, "")
 		},
+		forget: k.forgetEnded,
 	}
 }
 

@@ -34,6 +34,7 @@ type pending struct {
 	what    string // what is released, for errors
 	server  string // the daemon that gave it, or anyServer
 	release func(ctx context.Context, container, iface string) error
+	forget  func(container, iface string) error // what was released for another attachment; nil: nothing is kept of it
 }
 
 // anyServer is the server of a release whose configuration names none that could be called. Each
@@ -82,17 +83,17 @@ func (p pending) releaseOrRecord(ctx context.Context, container, iface string) (
 }
 
 // end is the end of a DEL: it releases the attachment and retries earlier releases.
-// What cannot be released now has to be moved out of the pod.
-func (p pending) end(ctx context.Context, container, iface string, moveOut func() error) error {
-	recorded, err := p.releaseOrRecord(ctx, container, iface)
+// What cannot be released now is recorded, and has to be moved out of the pod.
+func (p pending) end(ctx context.Context, container, iface string, moveOut func() error) (recorded bool, err error) {
+	recorded, err = p.releaseOrRecord(ctx, container, iface)
 	switch {
 	case recorded:
-		return errors.Join(err, moveOut())
+		return true, errors.Join(err, moveOut())
 	case err != nil:
-		return err
+		return false, err
 	}
 	_ = p.retry(ctx) // other attachments' failures are not this command's
-	return nil
+	return false, nil
 }
 
 // reconcile does the pending release of one attachment, if there is one, and then
@@ -163,7 +164,11 @@ func (p pending) retry(ctx context.Context) error {
 		if !p.recorded(r.Container, r.Interface) {
 			continue
 		}
-		if err := p.finish(ctx, r.Container, r.Interface); err != nil {
+		err := p.finish(ctx, r.Container, r.Interface)
+		if err == nil && p.forget != nil {
+			err = p.forget(r.Container, r.Interface)
+		}
+		if err != nil {
 			failed = errors.Join(failed, err)
 			if hostclient.Unanswered(err) || ctx.Err() != nil {
 				break

@@ -169,11 +169,11 @@ func TestEnd(t *testing.T) {
 			}
 			p.release = func(context.Context, string, string) error { return c.release }
 			movedOut := false
-			err := p.end(t.Context(), "c1", "eth0", func() error {
+			recorded, err := p.end(t.Context(), "c1", "eth0", func() error {
 				movedOut = true
 				return stuck
 			})
-			if !errors.Is(err, c.want) || (err == nil) != (c.want == nil) || movedOut != c.movedOut {
+			if !errors.Is(err, c.want) || (err == nil) != (c.want == nil) || movedOut != c.movedOut || recorded != c.movedOut {
 				t.Errorf("got %v, moved out %v; want %v, %v", err, movedOut, c.want, c.movedOut)
 			}
 			wantRecorded(t, p, c.left...)

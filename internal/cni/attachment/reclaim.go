@@ -2,18 +2,23 @@ package attachment
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
+	"github.com/fsnotify/fsnotify"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sync/semaphore"
 
 	"unnest.io/unnest/internal/cni/hostclient"
+	"unnest.io/unnest/internal/cni/netconf"
 	"unnest.io/unnest/internal/cni/podnic"
 )
 
@@ -21,15 +26,20 @@ import (
 // moves its NICs into the guest's own, and deletes its VLANs. A namespace that lives on, whoever holds it, keeps both.
 //
 // The file of an attachment says which NIC it has. An ADD and a DEL hold the attachment's lock as long as its NIC may be in the guest's own
-// namespace for them. If the NIC is there while Reclaimer holds the lock, the pod has ended or the ADD was killed.
+// namespace for them. If the NIC is there while Reclaimer holds the lock, the pod has ended or the ADD was killed. Reclaimer also ends what
+// a DEL has begun, if the host daemon or an IPAM plugin has failed it.
 type Reclaimer struct {
 	Log *slog.Logger
 	// Clean removes what an ADD of a NIC has left in the guest, outside of the pod. The configuration is empty if no IPAM plugin
 	// of the guest has leased an address.
 	Clean func(ctx context.Context, network string, args *skel.CmdArgs) error
+	// NoLeases says that Clean cannot release leases. An attachment whose DEL has left one is kept for the next DEL.
+	NoLeases bool
 
 	running sync.WaitGroup
 	again   chan struct{} // an attachment may have to be compared again
+
+	scheduled atomic.Bool // it will have a value after a pause
 
 	turns *semaphore.Weighted
 	mu    sync.Mutex
@@ -43,28 +53,112 @@ const atOnce = 4
 // The pauses between two tries to give an attachment back, which double.
 const firstPause, maxPause = time.Second, time.Minute
 
-// Run compares the attachments with the links of this process's network namespace, now and when a link changes, until ctx ends.
+// comparePause is how long after a command has changed an attachment's file, or after an error, the attachments are compared: a command may be
+// killed without a change of a link.
+const comparePause = 5 * time.Second
+
+// Run compares the attachments with the links of this process's network namespace, now, when a link changes, and after commands, until ctx
+// ends.
 func (r *Reclaimer) Run(ctx context.Context) error {
 	r.again, r.busy, r.turns = make(chan struct{}, 1), map[string]bool{}, semaphore.NewWeighted(atOnce)
 	defer r.running.Wait()
+	if watcher, err := watchMade(); err != nil {
+		r.Log.Warn("watch for commands that are killed: they are noticed when a link changes", "error", err)
+	} else {
+		defer watcher.Close()
+		r.running.Go(func() { r.follow(watcher) })
+	}
+	said := ""
 	return podnic.Follow(ctx, r.again, func() {
-		links, err := netlinksafe.LinkList()
-		for _, k := range []Kind{NIC, Endpoint} {
-			all, allErr := k.all("")
-			if err == nil {
-				err = allErr
-			}
-			for _, m := range all {
-				if m.mayHaveEnded(links) {
-					r.begin(ctx, k, m)
-				}
-			}
+		err := r.compare(ctx)
+		if err == nil {
+			said = ""
+			return
 		}
-		if err != nil {
-			r.Log.Error("look for NICs of pods that have ended", "error", err)
+		if err.Error() != said {
+			said = err.Error()
+			r.Log.Error("look for NICs of pods that have ended; trying again", "error", err)
 		}
+		r.compareLater()
 	})
 }
+
+// follow compares the attachments after changes of their files, until the watcher is closed.
+func (r *Reclaimer) follow(watcher *fsnotify.Watcher) {
+	for {
+		select {
+		case e, ok := <-watcher.Events:
+			if !ok {
+				return
+			}
+			if e.Has(fsnotify.Create) {
+				r.compareLater()
+			}
+		case _, ok := <-watcher.Errors: // changes were lost
+			if !ok {
+				return
+			}
+			r.compareLater()
+		}
+	}
+}
+
+// compareLater compares the attachments after a pause, once for all calls in it.
+func (r *Reclaimer) compareLater() {
+	if r.scheduled.CompareAndSwap(false, true) {
+		time.AfterFunc(comparePause, func() {
+			r.scheduled.Store(false)
+			r.compareAgain()
+		})
+	}
+}
+
+// watchMade watches the directories of attachments.
+func watchMade() (*fsnotify.Watcher, error) {
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range kinds {
+		if err := errors.Join(os.MkdirAll(k.madeDir(), 0o700), w.Add(k.madeDir())); err != nil {
+			return nil, errors.Join(err, w.Close())
+		}
+	}
+	return w, nil
+}
+
+// kinds are those of the attachments that Reclaimer gives back.
+var kinds = []Kind{NIC, Endpoint}
+
+func (r *Reclaimer) compareAgain() {
+	select {
+	case r.again <- struct{}{}:
+	default: // it is already to come
+	}
+}
+
+// compare begins to give back what may have ended.
+func (r *Reclaimer) compare(ctx context.Context) error {
+	links, err := netlinksafe.LinkList()
+	if err != nil {
+		return err
+	}
+	for _, k := range kinds {
+		all, failed := k.all("")
+		err = errors.Join(err, failed)
+		for _, m := range all {
+			ended, failed := m.mayHaveEnded(links)
+			err = errors.Join(err, failed)
+			if ended && !(r.keeps(m) && !k.recorded(m.Container, m.Interface)) {
+				r.begin(ctx, k, m)
+			}
+		}
+	}
+	return err
+}
+
+// keeps reports whether an attachment is kept for the next DEL.
+func (r *Reclaimer) keeps(m made) bool { return r.NoLeases && m.Ended && m.Config != nil }
 
 // begin gives an attachment back in a goroutine, unless one does so.
 func (r *Reclaimer) begin(ctx context.Context, k Kind, m made) {
@@ -80,10 +174,7 @@ func (r *Reclaimer) begin(ctx context.Context, k Kind, m made) {
 		r.mu.Lock()
 		delete(r.busy, id)
 		r.mu.Unlock()
-		select {
-		case r.again <- struct{}{}: // what has changed meanwhile was passed over
-		default:
-		}
+		r.compareAgain() // what has changed meanwhile was passed over
 	})
 }
 
@@ -113,29 +204,29 @@ func (r *Reclaimer) giveBack(ctx context.Context, k Kind, m made) {
 
 // try gives an attachment back if nobody uses it when ADDs and DELs under way have ended.
 func (r *Reclaimer) try(ctx context.Context, k Kind, container, iface string) (given bool, err error) {
-	if err := r.turns.Acquire(ctx, 1); err != nil {
+	m, unlock, err := k.lockEnded(ctx, container, iface)
+	if unlock == nil {
 		return false, err
+	}
+	if !r.turns.TryAcquire(1) { // neither do commands that hang take the turns, nor does it wait for a turn with the lock
+		unlock()
+		if err := r.turns.Acquire(ctx, 1); err != nil {
+			return false, err
+		}
+		if m, unlock, err = k.lockEnded(ctx, container, iface); unlock == nil {
+			r.turns.Release(1)
+			return false, err
+		}
 	}
 	defer r.turns.Release(1)
-	_, unlock, err := lockAlone(ctx, container, iface)
-	if err != nil {
-		return false, err
-	}
 	defer unlock()
-	m, ok := readMade(k.madeFile(container, iface))
-	if !ok { // a DEL or a rollback has removed it
-		return false, nil
-	}
-	links, err := netlinksafe.LinkList()
-	if err != nil || !m.mayHaveEnded(links) {
-		return false, err
-	}
+	kept := r.keeps(m)
 	d, err := hostclient.Dial(m.Server, m.Credentials)
 	if err != nil {
 		return false, err
 	}
 	defer d.Close()
-	m.Asked = true // once the NIC is gone, only this says that the rest is still to do
+	m.Ended = true // once the NIC is gone, only this says that the rest is still to do
 	if err := k.remember(m); err != nil {
 		return false, err
 	}
@@ -147,21 +238,50 @@ func (r *Reclaimer) try(ctx context.Context, k Kind, container, iface string) (g
 			return false, fmt.Errorf("clean the guest: %w", err)
 		}
 	}
+	// The same release may be pending. It has nothing to do any more.
+	if err := k.pendingAt(netconf.Base{Server: m.Server}, d).finishOne(ctx, container, iface); err != nil {
+		return false, err
+	}
+	if kept {
+		return true, nil
+	}
 	return true, k.forget(container, iface)
+}
+
+// lockEnded locks an attachment that may have ended. unlock is nil if a command has ended it, or goes on with it, or with an error.
+func (k Kind) lockEnded(ctx context.Context, container, iface string) (m made, unlock func(), err error) {
+	_, unlock, err = lockAlone(ctx, container, iface)
+	if err != nil {
+		return m, nil, err
+	}
+	m, ok := readMade(k.madeFile(container, iface))
+	links, err := netlinksafe.LinkList()
+	ended := false
+	if ok && err == nil {
+		ended, err = m.mayHaveEnded(links)
+	}
+	if !ended {
+		unlock()
+		return m, nil, err
+	}
+	return m, unlock, nil
 }
 
 // mayHaveEnded reports whether nobody uses the attachment unless an ADD or a DEL is under way: links are those of the guest's own
 // network namespace.
-func (m made) mayHaveEnded(links []netlink.Link) bool {
+func (m made) mayHaveEnded(links []netlink.Link) (bool, error) {
+	if m.Ended {
+		return true, nil
+	}
 	if m.VLAN == 0 {
-		return m.Asked || find(links, m.MAC) != nil
+		return m.Asked || find(links, m.MAC) != nil, nil
 	}
 	trunk := find(links, m.Trunk)
 	if trunk == nil { // the daemon has taken it away, with its VLANs
-		return false
+		return false, nil
 	}
 	exists, err := podnic.HasVLAN(trunk, m.VLAN)
-	return err == nil && !exists
+	return err == nil && !exists, err
 }
 
 // find returns the link that was plugged with a MAC, nil if there is none. A pod may have given its NIC another one.

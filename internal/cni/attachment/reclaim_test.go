@@ -36,8 +36,8 @@ func TestFind(t *testing.T) {
 		{"of an earlier plugin, or of no daemon", made{}, false},
 		{"a VLAN without its trunk", made{MAC: mac(1).String(), VLAN: 5, Trunk: mac(4).String()}, false},
 	} {
-		if got := c.made.mayHaveEnded(links); got != c.want {
-			t.Errorf("%s: may have ended: got %v, want %v", c.name, got, c.want)
+		if got, err := c.made.mayHaveEnded(links); err != nil || got != c.want {
+			t.Errorf("%s: may have ended: got %v, %v, want %v", c.name, got, err, c.want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package attachment
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
+	"golang.org/x/sys/unix"
 
 	"unnest.io/unnest/internal/cni/netconf"
 )
@@ -32,6 +34,7 @@ type made struct {
 	Server      netip.AddrPort `json:"server,omitzero"`
 	Credentials string         `json:"credentials,omitempty"`
 	Asked       bool           `json:"asked,omitempty"` // an ADD asks the daemon, or was killed while it did
+	Ended       bool           `json:"ended,omitempty"` // a DEL has not released all of it
 	MAC         string         `json:"mac,omitempty"`   // of the NIC when it was plugged, or of the VLAN
 	VLAN        int            `json:"vlan,omitempty"`  // 0: a NIC of its own
 	Trunk       string         `json:"trunk,omitempty"` // MAC of the VLAN's NIC
@@ -69,6 +72,38 @@ func (k Kind) remember(m made) error {
 	return nil
 }
 
+// rememberEnded keeps that a DEL, or the rollback of an ADD, has not released all of an attachment, if Reclaimer could release it. If it has
+// cleaned the guest, no lease is left.
+func (k Kind) rememberEnded(container, iface string, cleaned bool) error {
+	m, ok := readMade(k.madeFile(container, iface))
+	if !ok || !m.Server.IsValid() {
+		return k.forget(container, iface)
+	}
+	if m.Ended = true; cleaned {
+		m.Config, m.Path = nil, ""
+	}
+	return k.remember(m)
+}
+
+// forgetEnded forgets an attachment that was released, if a DEL has ended it and no lease is left. While another command runs for the
+// attachment, it does nothing.
+func (k Kind) forgetEnded(container, iface string) error {
+	now, nothing := context.WithTimeout(context.Background(), 0)
+	defer nothing()
+	_, unlock, err := lockAlone(now, container, iface)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if m, ok := readMade(k.madeFile(container, iface)); !ok || !m.Ended || m.Config != nil {
+		return nil
+	}
+	return k.forget(container, iface)
+}
+
 // Given records the NIC that the host daemon gave, by its MAC. If vlan is not 0, it is a VLAN, and trunk is the MAC of the NIC
 // that carries it.
 func (a *Attachment) Given(mac string, vlan int, trunk string) error {
@@ -102,6 +137,9 @@ func (k Kind) all(network string) (all []made, err error) {
 		return nil, nil
 	}
 	for _, f := range files {
+		if strings.HasPrefix(f.Name(), ".") { // a command was killed while it wrote
+			continue
+		}
 		if m, ok := readMade(filepath.Join(k.madeDir(), f.Name())); ok && (network == "" || m.Network == network) {
 			all = append(all, m)
 		}
@@ -127,7 +165,8 @@ func (k Kind) Spare(c *netconf.Release) error {
 	own := runtimeName()
 	for _, m := range all {
 		a := types.GCAttachment{ContainerID: m.Container, IfName: m.Interface}
-		if m.Runtime != own && !slices.Contains(c.ValidAttachments, a) {
+		released := m.Ended && m.Config == nil
+		if m.Runtime != own && !released && !slices.Contains(c.ValidAttachments, a) {
 			c.ValidAttachments = append(c.ValidAttachments, a)
 		}
 	}

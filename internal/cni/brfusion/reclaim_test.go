@@ -306,3 +306,55 @@ func TestReclaimOtherNIC(t *testing.T) {
 		t.Error("another NIC of the attachment is given back")
 	}
 }
+
+// What a DEL, or the rollback of an ADD, could not release while the daemon was away is released without another command.
+func TestReclaimAfterCommandsWithoutDaemon(t *testing.T) {
+	r := newReclaimer(t)
+	r.start()
+	pod := cnitest.NewNS(t)
+	r.Add(r.config(), "CNI_CONTAINERID=c1", "CNI_NETNS="+path(pod))
+	r.daemon.stop()
+	r.Succeeds("DEL", r.config(), "CNI_CONTAINERID=c1", "CNI_NETNS="+path(pod))
+	if a := r.Run("ADD", r.ofDaemon(), "CNI_CONTAINERID=c2", "CNI_NETNS="+path(pod)); a.Exit == 0 {
+		t.Error("ADD without a daemon succeeded")
+	}
+	r.eventually("the failures are said", func() bool { return r.said("container=c1 ") && r.said("container=c2 ") })
+	r.daemon.start()
+	r.wantGone("c1")
+	r.wantGone("c2")
+	r.eventually("nothing is pending", func() bool { return len(r.Pending()) == 0 })
+	r.wantNothing()
+}
+
+// An IPAM plugin that fails a DEL is asked again, if the runtime does not repeat the DEL.
+func TestReclaimLeaseOfDEL(t *testing.T) {
+	r := newReclaimer(t)
+	script := fmt.Sprintf("#!/bin/sh\n[ $CNI_COMMAND = DEL ] && [ ! -e %[1]s/works ] && exit 1\nexec %[2]s/host-local\n", r.Dir, cnitest.PluginDir)
+	r.Must(os.WriteFile(filepath.Join(r.Dir, "sometimes"), []byte(script), 0o755))
+	config := r.config(func(c map[string]any) { c["ipam"].(map[string]any)["type"] = "sometimes" })
+	r.Add(config)
+	if a := r.Run("DEL", config); a.Exit == 0 || r.has("c1") || len(r.leases()) != 1 {
+		t.Fatalf("DEL whose IPAM plugin fails: %+v, leases %v, the daemon has %v", a, r.leases(), r.daemon.all())
+	}
+	r.Must(os.WriteFile(filepath.Join(r.Dir, "works"), nil, 0o600))
+	r.start()
+	r.wantGone("c1")
+	r.wantNothing()
+}
+
+// An ADD that is killed while no link changes is noticed.
+func TestReclaimKilledWithoutLink(t *testing.T) {
+	r := newReclaimer(t)
+	r.move("eth0", r.pod("c0"), r.Guest, "back0")
+	r.start()
+	r.wantGone("c0")
+	asked, goOn := make(chan struct{}), make(chan struct{})
+	r.daemon.onAttach = func(*hostdpb.AttachNICRequest) error { // the NIC is warm: it is already there
+		close(asked)
+		<-goOn
+		return nil
+	}
+	r.Interrupt(syscall.SIGKILL, asked, r.ofDaemon())
+	close(goOn)
+	r.wantGone("c1")
+}

@@ -1,8 +1,10 @@
 package hostlo_test
 
 import (
+	"errors"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -75,7 +77,7 @@ func TestAddThatFailsLeavesNothing(t *testing.T) {
 			}
 			l.wantAlone(l.Pod, c.podHas...)
 			if pending := l.Pending(); c.code == 11 && len(pending) == 1 { // the daemon did not answer
-				l.Must(os.Remove(pending[0]))
+				l.Must(errors.Join(os.Remove(pending[0]), os.Remove(filepath.Join(l.Dir, "run", "runtimes", "endpoint", "c1:eth0"))))
 			}
 			l.wantNothing()
 		})

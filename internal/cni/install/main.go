@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"unnest.io/unnest/internal/cni/attachment"
 	"unnest.io/unnest/internal/cni/brfusion"
 	"unnest.io/unnest/internal/cni/hostlo"
 	"unnest.io/unnest/internal/cni/loopback"
@@ -107,7 +108,7 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 		}
 	}
 	ended.Go(func() {
-		if err := reclaim(ctx, k.log, cleanInPod); err != nil {
+		if err := reclaim(ctx, &attachment.Reclaimer{Log: k.log, Clean: cleanInPod, NoLeases: true}); err != nil {
 			k.log.Error("NICs of pods that end without a DEL are not given back until the next start", "error", err)
 		}
 	})

@@ -50,7 +50,7 @@ func ReclaimMain(ctx context.Context, args []string, stderr io.Writer) int {
 	var greets sync.WaitGroup
 	greets.Go(func() { g.run(ctx) })
 	defer greets.Wait()
-	if err := reclaim(ctx, g.log, brfusion.Clean); err != nil {
+	if err := reclaim(ctx, &attachment.Reclaimer{Log: g.log, Clean: brfusion.Clean}); err != nil {
 		stop()
 		fmt.Fprintln(stderr, err)
 		return 1
@@ -59,8 +59,7 @@ func ReclaimMain(ctx context.Context, args []string, stderr io.Writer) int {
 }
 
 // reclaim gives back the NICs of pods that ended without a DEL, until ctx ends.
-func reclaim(ctx context.Context, log *slog.Logger, clean func(context.Context, string, *skel.CmdArgs) error) error {
-	r := attachment.Reclaimer{Log: log, Clean: clean}
+func reclaim(ctx context.Context, r *attachment.Reclaimer) error {
 	if err := r.Run(ctx); err != nil {
 		return fmt.Errorf("give back NICs of pods that ended: %w", err)
 	}

@@ -74,7 +74,7 @@ func (n *nics) attach(ctx context.Context, w WantedNIC, answer func(Attached, er
 		switch {
 		case err != nil:
 		case w.Trunk:
-			done.NIC, err = n.trunk.add(w.Key, record)
+			done.NIC, err = n.trunk.add(ctx, w.Key, record)
 		default:
 			done.NIC = n.describe(n.state.Slots()[r.Attachment.Slot-1])
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"unnest.io/unnest/internal/hostd/attachment"
+	"unnest.io/unnest/internal/hostd/hotplug"
 	"unnest.io/unnest/internal/hostd/record"
 )
 
@@ -114,5 +115,20 @@ func TestCheckMAC(t *testing.T) {
 		if err := g.nics.checkMAC(c.key, c.mac); errors.Is(err, ErrOtherNIC) != c.want {
 			t.Errorf("%v with %q: got %v, want an error: %v", c.key, c.mac, err, c.want)
 		}
+	}
+	// The guest keeps the NIC of an attachment that has ended. The next NIC of the same attachment is another one.
+	kept, first := attachment.Key{Owner: "c3", Name: "eth0"}, hotplug.Occupant{Slot: 1, Generation: 1}
+	state, err := hotplug.New(hotplug.Config{Prefix: "u1n", Slots: 1, MAC: g.Record.MACPrefix(), UnplugTimeout: time.Second, UnplugTries: 1})
+	for _, e := range []hotplug.Event{
+		hotplug.Attach{Request: 1, Key: kept}, hotplug.PlugSucceeded{Occupant: first}, hotplug.Connected{Occupant: first},
+		hotplug.Detach{Request: 2, Key: kept}, hotplug.UnplugTimedOut{Timer: hotplug.Timer{Occupant: first, Try: 1}},
+	} {
+		state, _ = hotplug.Step(state, e)
+	}
+	if g.nics.state = state; err != nil || state.Slots()[0].Status != hotplug.Quarantined {
+		t.Fatalf("the NIC is %+v, error %v; want it quarantined", state.Slots(), err)
+	}
+	if err := g.nics.checkMAC(kept, "0a:00:01:02:00:01"); err != nil {
+		t.Errorf("another NIC than the quarantined one: %v", err)
 	}
 }

@@ -21,12 +21,15 @@ var (
 var ErrOtherNIC = errors.New("it has another NIC by now")
 
 // checkMAC returns an error if the attachment has a NIC with another MAC than the given one, if that is not empty. A NIC's MAC
-// is not used again for 65,536 NICs of its slot.
+// is not used again for 65,536 NICs of its slot. A quarantined NIC is no attachment's any more.
 func (n *nics) checkMAC(key attachment.Key, mac string) error {
 	for _, nic := range n.list() {
 		kind := attachment.NIC
 		if nic.GetMode() == hostdpb.Mode_MODE_SEGMENT {
 			kind = attachment.Endpoint
+		}
+		if nic.GetState() == hostdpb.NICState_NIC_STATE_QUARANTINED {
+			continue
 		}
 		if mac != "" && (attachment.Key{Kind: kind, Owner: nic.GetContainerId(), Name: nic.GetInterface()}) == key && nic.GetMac() != mac {
 			return fmt.Errorf("detach %s: %w: want %s, has %s", key, ErrOtherNIC, mac, nic.GetMac())

@@ -57,7 +57,7 @@ func (g *Guest) observe(ctx context.Context) error {
 		return err
 	}
 	g.shares.feed(ctx, shared)
-	if volumes, err := g.shares.devices.Ephemeral(); err == nil && g.nics.count()+len(volumes) == 0 { // as in a VMM that has just started
+	if volumes, err := g.shares.devices.Ephemeral(); err == nil && g.nics.count()+len(volumes)+len(g.nics.unadopted) == 0 { // as in a VMM that has just started
 		g.forgetBoot()
 	}
 	return nil
@@ -76,11 +76,18 @@ func (g *Guest) repair(ctx context.Context) {
 	for key := range g.nics.unadopted {
 		g.nics.tryAdopt(ctx, key)
 	}
-	err := errors.Join(g.observe(ctx), g.deleteLeft())
-	if err != nil {
+	if err := g.observe(ctx); err != nil {
 		g.log.Warn("observe", "error", err)
 		g.repairLater(ctx)
 	}
+	text := ""
+	if err := g.deleteLeft(); err != nil {
+		if text = err.Error(); text != g.leftFailed {
+			g.log.Warn("delete what VLANs and ports have left; trying again", "error", err)
+		}
+		g.repairLater(ctx)
+	}
+	g.leftFailed = text
 }
 
 // deleteLeft deletes what is left of VLANs and ports that have ended.

@@ -48,7 +48,7 @@ func (t *trunk) close() {
 
 // add gives an attachment a VLAN, or changes the record of the one that it has. It
 // claims the addresses again, as connectNIC does.
-func (t *trunk) add(key attachment.Key, r attachment.Record) (*hostdpb.NIC, error) {
+func (t *trunk) add(ctx context.Context, key attachment.Key, r attachment.Record) (*hostdpb.NIC, error) {
 	if t.link == nil {
 		return nil, hotplug.ErrDetached // since it was plugged
 	}
@@ -72,7 +72,7 @@ func (t *trunk) add(key attachment.Key, r attachment.Record) (*hostdpb.NIC, erro
 			return nil, errors.Join(err, t.host.Ports.Unguard(v.port))
 		}
 		if err := link.SetAlias(v.port, attachment.WarmAlias); err != nil { // nobody's yet, also for the next daemon
-			return nil, errors.Join(err, t.delete(v))
+			return nil, errors.Join(err, t.end(ctx, v))
 		}
 		t.last = v.id
 	}
@@ -82,7 +82,8 @@ func (t *trunk) add(key attachment.Key, r attachment.Record) (*hostdpb.NIC, erro
 		return t.host.Ports.Connect(turn, v.port, t.mac(v.id), r, attachment.Alias(key, r), t.Tenant.Multicasts())
 	}()
 	if err != nil {
-		return nil, errors.Join(err, t.delete(v))
+		delete(t.ports, key)
+		return nil, errors.Join(err, t.end(ctx, v))
 	}
 	t.ports[key] = v
 	return t.describe(key, v), nil
@@ -107,13 +108,21 @@ func (t *trunk) remove(ctx context.Context, key attachment.Key) bool {
 		return false
 	}
 	delete(t.ports, key)
-	t.left = append(t.left, v)
-	if err := t.deleteLeft(); err != nil {
+	if err := t.end(ctx, v); err != nil {
 		t.log.Warn("leave behind", "vlan", v.id, "error", err)
-		t.repairLater(ctx)
 	}
 	t.Tenant.Release(t.owner(key))
 	return true
+}
+
+// end deletes a VLAN that has no attachment any more. If that fails, repair tries again.
+func (t *trunk) end(ctx context.Context, v vlanPort) error {
+	err := t.delete(v)
+	if err != nil {
+		t.left = append(t.left, v)
+		t.repairLater(ctx)
+	}
+	return err
 }
 
 // removeAll takes all VLANs away: the guest was reset, or has lost the trunk.
@@ -161,14 +170,19 @@ func (t *trunk) adopt(port, mac string) (err error) {
 	for _, p := range found { // first, so that no other attachment gets one of the VLANs
 		v := vlanPort{id: p.VLAN, port: p.Name}
 		key, r, ok := attachment.ParseAlias(p.Alias)
-		if ok {
-			v.record = r
+		v.record = r
+		switch other, twice := t.ports[key]; {
+		case slices.ContainsFunc(t.left, func(left vlanPort) bool { return left.id == v.id }):
+		case !ok, twice && other.id != v.id && link.Bridge(v.port) == "": // of two of an attachment, one has ended and is on no bridge
+			t.left = append(t.left, v)
+		case twice && other.id != v.id:
+			t.left = append(t.left, other)
 			t.ports[key] = v
-		} else {
-			err = errors.Join(err, t.delete(v))
+		default:
+			t.ports[key] = v
 		}
 	}
-	err = errors.Join(err, t.host.Ports.Guard(port, mac, nil, false, 0))
+	err = errors.Join(t.deleteLeft(), t.host.Ports.Guard(port, mac, nil, false, 0))
 	for key, v := range t.ports {
 		if adoptErr := t.adoptPort(key, v.record, v.port, t.mac(v.id)); adoptErr != nil {
 			err = errors.Join(err, fmt.Errorf("take over VLAN %d: %w", v.id, adoptErr))

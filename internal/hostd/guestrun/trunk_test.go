@@ -42,8 +42,8 @@ func (f *keptFilter) Remove(all ...isolation.Port) error {
 	return nil
 }
 
-// A VLAN whose service addresses do not end stays, on no bridge and with the alias by which the next daemon finds them. The next removal
-// and the next repair try again.
+// A VLAN whose service addresses do not end stays, on no bridge and with the alias by which the next daemon finds them. The next repair
+// tries again.
 func TestVLANThatStays(t *testing.T) {
 	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
 		t.Skip("needs root and network namespaces: set UNNEST_PRIVILEGED=1")
@@ -84,7 +84,7 @@ func TestVLANThatStays(t *testing.T) {
 		}
 		defer trunk.close()
 		r := attachment.Record{Bridge: "br0", MTU: 1400, Services: []netip.Addr{service}}
-		nic, err := trunk.add(key, r)
+		nic, err := trunk.add(t.Context(), key, r)
 		if err != nil {
 			return err
 		}
@@ -92,7 +92,7 @@ func TestVLANThatStays(t *testing.T) {
 		for _, remove := range []func(){ // the first two leave it
 			func() { trunk.remove(t.Context(), key) },
 			func() {
-				if _, err := trunk.add(other, attachment.Record{Bridge: "br0", MTU: 1400}); err != nil || trunk.ports[other].id == int(nic.GetVlan()) {
+				if _, err := trunk.add(t.Context(), other, attachment.Record{Bridge: "br0", MTU: 1400}); err != nil || trunk.ports[other].id == int(nic.GetVlan()) {
 					t.Errorf("another attachment has VLAN %d, error %v", trunk.ports[other].id, err)
 				}
 				trunk.remove(t.Context(), other)
