@@ -1,7 +1,7 @@
 // Command cniplugins checks CNI plugins of others, and writes the page that compares them:
 // docs/results/cni-plugins. Its argument is a directory, which gets the plugins, built from the
-// source that the Go module proxy has. Needs root, network namespaces and bin/unnest-conformance. Without
-// an argument it writes the page again.
+// source that the Go module proxy has, unless they are in its directory plugins. Needs root, network namespaces and bin/unnest-conformance.
+// Without an argument it writes the page again.
 //
 // Each network configuration list is checked in a network namespace and a mount namespace of its own,
 // which end with the check. An uplink leads to a second network namespace, which has the gateways.
@@ -163,11 +163,13 @@ func run(dir string) error {
 		return err
 	}
 	built := filepath.Join(dir, "plugins")
-	fmt.Fprintln(os.Stderr, "build", plugins)
-	cmd := exec.Command("go", "install", "-trimpath", plugins)
-	cmd.Env = append(os.Environ(), "GOBIN="+built, "CGO_ENABLED=0", "GOFLAGS=")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build %s: %w: %s", plugins, err, out)
+	if _, err := os.Stat(filepath.Join(built, "bridge")); err != nil {
+		fmt.Fprintln(os.Stderr, "build", plugins)
+		cmd := exec.Command("go", "install", "-trimpath", plugins)
+		cmd.Env = append(os.Environ(), "GOBIN="+built, "CGO_ENABLED=0", "GOFLAGS=")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("build %s: %w: %s", plugins, err, out)
+		}
 	}
 	var all []outcome
 	for i, l := range lists {

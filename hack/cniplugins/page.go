@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -33,7 +34,7 @@ func render(all []outcome) string {
 **%d of %d lists of plugins passed every check of what the specification demands.**
 
 `+"`unnest-conformance`"+` checks network configuration lists of the reference plugins (`+"`%s`"+`) against version `+"`%s`"+` of the
-specification, in network namespaces of one Linux. Repeat it: `+"`go run ./hack/cniplugins DIR`"+`. [All outcomes](cni-plugins.jsonl) are kept. How to check another plugin:
+specification, in network namespaces of a guest with Debian 12, which has all devices. Repeat it: `+"`go run ./hack/cniplugins DIR`"+`. [All outcomes](cni-plugins.jsonl) are kept. How to check another plugin:
 [CNI plugins of others](../conformance.md).
 
 Left out are tap, whose pods reach nobody, sbr, which moves the routes of the result to another table, and host-device, whose
@@ -70,6 +71,18 @@ cilium's plugins do not run without their agents.
 	return b.String()
 }
 
+// wants says what the specification wants where a list does otherwise.
+var wants = map[string]string{
+	"add-two-interfaces":       "a container may be added to a network more than once, with another interface each time. Each ADD, and each DEL, succeeds.",
+	"del-netns-gone":           "DEL completes without an error, and frees what is outside of the namespace, also if the namespace is gone.",
+	"del-netns-empty":          "the same without CNI_NETNS, which a runtime may leave out.",
+	"crash-del":                "a runtime may repeat DEL, also one that was killed. It completes without an error.",
+	"add-no-delegate-rollback": "a plugin whose delegated plugin fails undoes what it has done before it returns the error.",
+	"error-cni-version":        "an error object has the version of the configuration.",
+	"status-exhausted":         "STATUS fails, with code 50, when an ADD would fail because no address is left.",
+	"gc-frees-leaked":          "after GC without valid attachments, the resources of all attachments are free again.",
+}
+
 // section writes a part for each check with a verdict, with what came from each list.
 func section(b *strings.Builder, all []outcome, v cni.Verdict) {
 	var checks []string
@@ -94,7 +107,7 @@ func section(b *strings.Builder, all []outcome, v cni.Verdict) {
 				lists[o.Error] = append(lists[o.Error], o.List)
 			}
 		}
-		fmt.Fprintf(b, "\n### %s\n\nSpecification: %s.\n\n", check, where)
+		fmt.Fprintf(b, "\n### %s\n\nSpecification, %s: %s\n\n", check, where, cmp.Or(wants[check], "see there."))
 		for _, c := range came {
 			fmt.Fprintf(b, "- %s: `%s`\n", strings.Join(lists[c], "; "), strings.ReplaceAll(c, "`", "'"))
 		}
