@@ -50,7 +50,7 @@ func TestWrongUsage(t *testing.T) {
 		"not defined":             {"--colour", conflist},
 		`peer "me": want ADDRESS`: {"--peer", "me", conflist},
 		"missing closing":         {"--run", "(", conflist},
-		"want one network configuration list, got 3": {"churn", "a", "b", "c"},
+		"want one network configuration list, got 3":             {"churn", "a", "b", "c"},
 		`"-1" for flag -pods: want a whole number of at least 1`: {"churn", "--pods", "-1", conflist},
 		`"x" for flag -spare-links: want a whole number of at`:   {"--spare-links", "x", conflist},
 		`"0s" for flag -wait: want a time of more than 0`:        {"--wait", "0s", conflist},

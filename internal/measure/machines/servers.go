@@ -121,7 +121,9 @@ func checkClients(k kind, c stack.Configuration, s Server) error {
 }
 
 // ofHost reports whether a network needs nothing but the machine of the container.
-func ofHost(n stack.Network) bool { return n == "" || n == stack.HostNetwork || n == stack.NAT || n == stack.DockerBridge }
+func ofHost(n stack.Network) bool {
+	return n == "" || n == stack.HostNetwork || n == stack.NAT || n == stack.DockerBridge
+}
 
 // checkXenHosts refuses a second Xen host of the user's if load generators on this host load the domains of both: domains
 // have the same addresses on every Xen host.

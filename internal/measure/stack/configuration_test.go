@@ -73,7 +73,7 @@ func TestConfigurationRefuses(t *testing.T) {
 		"vm:arch=amd64":                     `unknown architecture "amd64": want x86_64, s390x or aarch64`,
 		"metal:arch=s390x":                  "architecture s390x needs a VM",
 		"vm/containerd:network=docker-overlay,drive=pod":    "network docker-overlay is Docker's: use stack vm/docker",
-		"vm/containerd:network=docker-bridge":              "network docker-bridge is Docker's: use stack vm/docker",
+		"vm/containerd:network=docker-bridge":               "network docker-bridge is Docker's: use stack vm/docker",
 		"vm/docker:network=docker-overlay":                  "add drive=pod",
 		"vm/docker:network=brfusion-trunk":                  "want brfusion, or stack vm/containerd",
 		"vm/podman:network=hostlo,drive=pod,release=trixie": "Podman of Debian 13 has no CNI: want host, nat, brfusion or localhost",
