@@ -59,7 +59,7 @@ func TestVLANThatStays(t *testing.T) {
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	g.host.Ports.Policies = networkpolicy.New(t.TempDir(), log)
 	g.host.Ports.Policies.Open = func([]isolation.Port) (networkpolicy.Filter, error) { return filter, nil }
-	key, other := attachment.Key{Owner: "c1", Name: "eth0"}, attachment.Key{Owner: "c2", Name: "eth0"}
+	key := attachment.Key{Owner: "c1", Name: "eth0"}
 	err = host.Do(func(ns.NetNS) error {
 		if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}); err != nil {
 			return err
@@ -89,20 +89,10 @@ func TestVLANThatStays(t *testing.T) {
 			return err
 		}
 		port := trunk.ports[key].port
-		for _, remove := range []func(){ // the first two leave it
-			func() { trunk.remove(t.Context(), key) },
-			func() {
-				if _, err := trunk.add(t.Context(), other, attachment.Record{Bridge: "br0", MTU: 1400}); err != nil || trunk.ports[other].id == int(nic.GetVlan()) {
-					t.Errorf("another attachment has VLAN %d, error %v", trunk.ports[other].id, err)
-				}
-				trunk.remove(t.Context(), other)
-			},
-		} {
-			remove()
-			l, err := link.Find(port)
-			if err != nil || l.Master != 0 || !strings.HasPrefix(l.Alias, attachment.WarmAlias+"c1/eth0 ") {
-				t.Errorf("the port is %+v, error %v; want it on no bridge, with its alias", l, err)
-			}
+		trunk.remove(t.Context(), key)
+		l, err := link.Find(port)
+		if err != nil || l.Master != 0 || !strings.HasPrefix(l.Alias, attachment.WarmAlias+"c1/eth0 ") || !trunk.taken(int(nic.GetVlan())) {
+			t.Errorf("the port is %+v, error %v; want it on no bridge, with its alias, and its VLAN taken", l, err)
 		}
 		filter.refuse = nil
 		if err := g.deleteLeft(); err != nil {
