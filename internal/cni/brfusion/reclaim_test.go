@@ -315,7 +315,7 @@ func TestReclaimAfterCommandsWithoutDaemon(t *testing.T) {
 	r.Add(r.config(), "CNI_CONTAINERID=c1", "CNI_NETNS="+path(pod))
 	r.daemon.stop()
 	r.Succeeds("DEL", r.config(), "CNI_CONTAINERID=c1", "CNI_NETNS="+path(pod))
-	if a := r.Run("ADD", r.ofDaemon(), "CNI_CONTAINERID=c2", "CNI_NETNS="+path(pod)); a.Exit == 0 {
+	if a := r.Run("ADD", r.ofDaemon(), "CNI_CONTAINERID=c2", "CNI_NETNS="+path(cnitest.NewNS(t))); a.Exit == 0 {
 		t.Error("ADD without a daemon succeeded")
 	}
 	r.eventually("the failures are said", func() bool { return r.said("container=c1 ") && r.said("container=c2 ") })
