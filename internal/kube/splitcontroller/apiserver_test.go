@@ -453,7 +453,8 @@ func (w *world) volumes() {
 	}
 	w.t.Log("a user copies a fraction, with its key")
 	stolen := pods[1].DeepCopy()
-	stolen.ObjectMeta = metav1.ObjectMeta{Namespace: "shop", Name: "thief", Labels: stolen.Labels, Annotations: stolen.Annotations}
+	stolen.ObjectMeta = metav1.ObjectMeta{Namespace: "shop", Name: "thief", Annotations: stolen.Annotations}
+	delete(stolen.Annotations, splitpod.LabelsAnnotation) // with it, it looks like a fraction
 	stolen.Spec.NodeName = ""
 	w.wantRefused(stolen, "for fractions of split pods only")
 	stolen.Annotations[splitpod.SplitAnnotation] = "b"
@@ -526,6 +527,11 @@ func (w *world) immutable() {
 	w.t.Log("the user applies the manifest again: its second container is not in the pod")
 	if err := w.Patch(w.t.Context(), manifest, client.StrategicMergeFrom(web)); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "may not add or remove containers") {
 		w.t.Errorf("apply the manifest again: %v, want a refusal", err)
+	}
+	forged := pod("shop", "web-f2", "", "a")
+	forged.Labels, forged.Annotations = map[string]string{"unnest.io/split-pod": "x", "unnest.io/fraction": "2"}, map[string]string{"unnest.io/segment": "x"}
+	if err := w.Create(w.t.Context(), forged); err == nil || !strings.Contains(err.Error(), "unnest-split-new") {
+		w.t.Errorf("create a pod that looks like a fraction: %v, want a refusal", err)
 	}
 	for _, tt := range []struct{ name, metadata string }{
 		{"whole", `{"annotations": {"unnest.io/split": "a", "unnest.io/companions": "[]"}}`},

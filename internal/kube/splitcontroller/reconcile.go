@@ -166,7 +166,7 @@ func (r *reconciler) execute(ctx context.Context, p *corev1.Pod, s splitpod.Step
 	each(s.Update, func(c *corev1.Pod) error { return r.note(ctx, c, splitpod.LabelsAnnotation) })
 	each(s.Delete, func(c *corev1.Pod) error {
 		var o []client.DeleteOption
-		if p.DeletionGracePeriodSeconds != nil {
+		if p.DeletionGracePeriodSeconds != nil && p.Spec.NodeName != "" { // that of a pod without a node is 0
 			o = append(o, client.GracePeriodSeconds(*p.DeletionGracePeriodSeconds))
 		}
 		return r.remove(ctx, c, o...)

@@ -37,8 +37,17 @@ func Admit(p *corev1.Pod, o Options) error {
 			}
 		}
 	}
+	appArmor(p, fractions[1:])
 	if err := o.share(p, fractions); err != nil {
 		return err
+	}
+	for i, f := range fractions {
+		if i == 0 {
+			f.Containers = slices.Concat(f.Containers, p.Spec.InitContainers)
+		}
+		if field, name := f.foreign(); name != "" {
+			return fmt.Errorf("%s names container %q, which is in another fraction; put both into one fraction", field, name)
+		}
 	}
 	if err := ports(fractions); err != nil {
 		return err
@@ -55,6 +64,78 @@ func Admit(p *corev1.Pod, o Options) error {
 	p.Spec.SchedulingGates = append(p.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: Gate})
 	p.Spec.ReadinessGates = append(p.Spec.ReadinessGates, corev1.PodReadinessGate{ConditionType: ReadyCondition})
 	return nil
+}
+
+// appArmorPrefix begins the annotations that say a container's AppArmor profile. The field of the container has replaced them.
+const appArmorPrefix = corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix
+
+// appArmor moves the annotations of containers of further fractions into the containers: a pod must not have one of a container
+// that it does not have.
+func appArmor(p *corev1.Pod, fractions []fraction) {
+	for _, f := range fractions {
+		for i := range f.Containers {
+			c := &f.Containers[i]
+			profile, ok := p.Annotations[appArmorPrefix+c.Name]
+			if !ok {
+				continue
+			}
+			delete(p.Annotations, appArmorPrefix+c.Name)
+			context := corev1.SecurityContext{}
+			if c.SecurityContext != nil {
+				context = *c.SecurityContext
+			}
+			if context.AppArmorProfile == nil {
+				context.AppArmorProfile = appArmorProfile(profile)
+			}
+			c.SecurityContext = &context
+		}
+	}
+}
+
+// appArmorProfile returns the field for the value of an annotation.
+func appArmorProfile(value string) *corev1.AppArmorProfile {
+	if name, ok := strings.CutPrefix(value, corev1.DeprecatedAppArmorBetaProfileNamePrefix); ok {
+		return &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeLocalhost, LocalhostProfile: &name}
+	}
+	if value == corev1.DeprecatedAppArmorBetaProfileNameUnconfined {
+		return &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}
+	}
+	return &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeRuntimeDefault}
+}
+
+// foreign returns a field of a fraction that asks for the resources of a container that the fraction does not have, and that container. The
+// kubelet would never start the fraction.
+func (f fraction) foreign() (field, name string) {
+	for _, c := range f.Containers {
+		for _, e := range c.Env {
+			if e.ValueFrom != nil && f.lacks(e.ValueFrom.ResourceFieldRef) {
+				return fmt.Sprintf("variable %q of container %q", e.Name, c.Name), e.ValueFrom.ResourceFieldRef.ContainerName
+			}
+		}
+	}
+	for _, v := range f.Volumes {
+		var files []corev1.DownwardAPIVolumeFile
+		if v.DownwardAPI != nil {
+			files = v.DownwardAPI.Items
+		}
+		if v.Projected != nil {
+			for _, s := range v.Projected.Sources {
+				if s.DownwardAPI != nil {
+					files = slices.Concat(files, s.DownwardAPI.Items)
+				}
+			}
+		}
+		for _, file := range files {
+			if f.lacks(file.ResourceFieldRef) {
+				return fmt.Sprintf("file %q of volume %q", file.Path, v.Name), file.ResourceFieldRef.ContainerName
+			}
+		}
+	}
+	return "", ""
+}
+
+func (f fraction) lacks(r *corev1.ResourceFieldSelector) bool {
+	return r != nil && r.ContainerName != "" && !slices.ContainsFunc(f.Containers, func(c corev1.Container) bool { return c.Name == r.ContainerName })
 }
 
 // ports gives the first container the names of the further fractions' ports, because Services find

@@ -72,7 +72,7 @@ func companion(p *corev1.Pod, number int, f fraction) *corev1.Pod {
 		Spec: spec,
 	}
 	for key, value := range p.Annotations {
-		if kubernetesAnnotation(key) {
+		if kubernetesAnnotation(key) && !strings.HasPrefix(key, appArmorPrefix) || key == ModeAnnotation {
 			c.Annotations[key] = value
 		}
 	}

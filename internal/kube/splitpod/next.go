@@ -93,6 +93,9 @@ func hold(p *corev1.Pod, companions []*corev1.Pod, in Cluster) (Step, error) {
 	return Step{Release: slices.DeleteFunc(append(companions, p), func(c *corev1.Pod) bool { return !gated(c) })}, nil
 }
 
+// deadlineExceeded is why a pod has failed that has run for longer than its activeDeadlineSeconds.
+const deadlineExceeded = "DeadlineExceeded"
+
 // keep looks after a pod that has been released. It releases the companions of one whose init containers
 // have ended, and whose sidecars have started.
 func keep(p *corev1.Pod, companions []*corev1.Pod, in Cluster) (Step, error) {
@@ -109,6 +112,8 @@ func keep(p *corev1.Pod, companions []*corev1.Pod, in Cluster) (Step, error) {
 			return Step{Rebuild: fmt.Sprintf("companion %s is gone", w.Name)}, nil
 		case companions[i].DeletionTimestamp != nil:
 			return Step{Rebuild: fmt.Sprintf("companion %s is being deleted", w.Name)}, nil
+		case companions[i].Status.Reason == deadlineExceeded && p.Spec.ActiveDeadlineSeconds != nil && p.Status.StartTime != nil:
+			return Step{Again: time.Second}, nil // the pod's own deadline is about to end it, and then says why
 		case companions[i].Status.Phase == corev1.PodFailed:
 			return Step{Rebuild: fmt.Sprintf("companion %s has failed: %s %s", w.Name, companions[i].Status.Reason, companions[i].Status.Message)}, nil
 		}

@@ -192,6 +192,16 @@ func TestKeep(t *testing.T) {
 		{"a companion was evicted", func(w *world) {
 			w.companions[0].Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted", Message: "memory"}
 		}, "rebuild: companion web-0-f1 has failed: Evicted memory"},
+		{"the deadline of both has passed", func(w *world) {
+			limit := int64(60)
+			w.pod.Spec.ActiveDeadlineSeconds, w.pod.Status.StartTime = &limit, &now
+			w.companions[0].Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: deadlineExceeded}
+		}, "again after 1s"},
+		{"the deadline of a companion has passed, whose pod has not started", func(w *world) {
+			limit := int64(60)
+			w.pod.Spec.ActiveDeadlineSeconds = &limit
+			w.companions[0].Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: deadlineExceeded}
+		}, "rebuild: companion web-0-f1 has failed: DeadlineExceeded "},
 		{"a companion has done its work", func(w *world) { w.companions[0].Status.Phase = corev1.PodSucceeded }, "nothing"},
 		{"the pod is deleted", func(w *world) { w.pod.DeletionTimestamp = &now }, "delete web-0-f1"},
 		{"the pod has succeeded", func(w *world) { w.pod.Status.Phase = corev1.PodSucceeded }, "delete web-0-f1"},

@@ -30,6 +30,7 @@ const (
 	CompanionsAnnotation = "unnest.io/companions"      // of the pod: the further fractions and their nodes, in JSON
 	SegmentAnnotation    = "unnest.io/segment"         // of all fractions: the pod's UID
 	KeyAnnotation        = "unnest.io/segment-key"     // of all fractions
+	ModeAnnotation       = "unnest.io/segment-mode"    // of all fractions, if the user writes it
 	LabelsAnnotation     = "unnest.io/pod-labels"      // of companions: the pod's labels, in JSON
 	SpanAnnotation       = "unnest.io/span"            // of the pod: network, if its nodes need not be of one host
 	NetworkAnnotation    = "unnest.io/segment-network" // of all fractions, with that: number and nodes of the segment, in JSON

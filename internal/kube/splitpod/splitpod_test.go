@@ -187,6 +187,14 @@ func TestRefused(t *testing.T) {
 		},
 		"because it has dots; set hostname, or": func(p *corev1.Pod) { p.Name = "web.0" },
 		"companions cannot have its host name":  func(p *corev1.Pod) { p.Name, p.GenerateName = "", "web.v1-" },
+		`variable "CPU" of container "b" names container "a", which is in another fraction`: func(p *corev1.Pod) {
+			of := &corev1.ResourceFieldSelector{ContainerName: "a", Resource: "limits.cpu"}
+			p.Spec.Containers[1].Env = []corev1.EnvVar{{Name: "CPU", ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: of}}}
+		},
+		`file "cpu" of volume "v0" names container "b", which is in another fraction`: func(p *corev1.Pod) {
+			of := &corev1.ResourceFieldSelector{ContainerName: "b", Resource: "limits.cpu"}
+			with(p, corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{{Path: "cpu", ResourceFieldRef: of}}}}, "a", "b")
+		},
 		`container "b" has hostPort 80`: func(p *corev1.Pod) {
 			p.Spec.Containers[1].Ports = []corev1.ContainerPort{{HostPort: 80, ContainerPort: 80}}
 		},
@@ -240,6 +248,31 @@ func TestRefusedByNetwork(t *testing.T) {
 				t.Errorf("span %q, %v: error %v, want one %t", span, tt.context, err, refused)
 			}
 		}
+	}
+}
+
+// A container that moves takes the AppArmor profile of its annotation along, because a pod must not have that of a container that it does not
+// have. The mode of the segment is all fractions'.
+func TestAnnotationsMove(t *testing.T) {
+	p := newPod("a;b", "a", "b")
+	for key, value := range map[string]string{appArmorPrefix + "a": "runtime/default", appArmorPrefix + "b": "localhost/strict", ModeAnnotation: "plain"} {
+		p.Annotations[key] = value
+	}
+	admit(t, p)
+	Prepare(p, Placement{Host: "host-a"}, "key")
+	all, err := Companions(p)
+	if err != nil || len(all) != 1 {
+		t.Fatalf("companions %v, error %v", all, err)
+	}
+	c := all[0]
+	profile := c.Spec.Containers[0].SecurityContext.AppArmorProfile
+	if profile == nil || profile.Type != corev1.AppArmorProfileTypeLocalhost || *profile.LocalhostProfile != "strict" || c.Annotations[ModeAnnotation] != "plain" {
+		t.Errorf("the companion has profile %+v and annotations %v", profile, c.Annotations)
+	}
+	_, moved := p.Annotations[appArmorPrefix+"b"]
+	_, copied := c.Annotations[appArmorPrefix+"a"]
+	if moved || copied || p.Annotations[appArmorPrefix+"a"] != "runtime/default" {
+		t.Errorf("the pod has annotations %v, the companion %v", p.Annotations, c.Annotations)
 	}
 }
 
