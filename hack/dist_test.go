@@ -52,6 +52,12 @@ git -c safe.directory='*' ls-files -z --cached --others --exclude-standard | xar
 	}
 	must("sh", "-ec", `cd "$1"; echo "release $(cat "$2.pub")" >"$2.allowed"
 ssh-keygen -Y verify -f "$2.allowed" -I release -n unnest-release -s SHA256SUMS.sig <SHA256SUMS`, "verify", outs[0], filepath.Join(dir, "key"))
+	contents := must("sh", "-ec", `cd "$1"; dpkg-deb --contents *.deb; tar -tzf *.tar.gz`, "list", outs[0])
+	for _, name := range []string{"unnest-docker.service", "unnest-docker.socket", "unnest-reclaim.service", "compose.yaml"} {
+		if strings.Count(contents, "/usr/share/doc/unnest/examples/"+name+"\n") != 1 || strings.Count(contents, "/"+name+"\n") != 2 {
+			t.Errorf("%s is not in package and tarball, among the examples and at the top:\n%s", name, contents)
+		}
+	}
 	if out := must("sh", "-ec", `tar -C "$2" -xzf "$1"/unnest-*.tar.gz; "$2"/unnest-*/unnest version`, "run", outs[0], dir); !strings.HasPrefix(out, "unnest v1.2.3-rc.1-4-gabcdef0 (revision abcdef0,") {
 		t.Errorf("the program says %q", out)
 	}

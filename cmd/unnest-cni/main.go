@@ -6,11 +6,14 @@ package main
 
 import (
 	"context"
+	"flag"
+	"io"
 	"os"
 	"path/filepath"
 
 	"unnest.io/unnest/internal/cni/brfusion"
 	"unnest.io/unnest/internal/cni/credentials"
+	"unnest.io/unnest/internal/cni/hostclient"
 	"unnest.io/unnest/internal/cni/hostlo"
 	"unnest.io/unnest/internal/cni/install"
 	"unnest.io/unnest/internal/cni/libnetwork"
@@ -19,24 +22,36 @@ import (
 	"unnest.io/unnest/internal/cni/renewal"
 )
 
+const usage = `The CNI plugins brfusion and hostlo, by whose names a runtime calls this
+program, and commands for guests:
+
+  unnest-cni renew            renews this guest's certificate
+  unnest-cni credentials      installs those that the VMM hands to this guest
+  unnest-cni install          installs the plugins on a node of Kubernetes
+  unnest-cni reclaim          gives back NICs of pods that ended without a DEL
+  unnest-cni docker-driver    serves Docker
+
+Each of them has --help.
+`
+
+var commands = map[string]func(ctx context.Context, args []string, stdout, stderr io.Writer) int{
+	renewal.Verb: renewal.Main, credentials.Verb: credentials.Main, install.Verb: install.Main,
+	install.ReclaimVerb: install.ReclaimMain, libnetwork.Verb: libnetwork.Main,
+}
+
 func main() {
+	ctx, args := context.Background(), os.Args[1:]
 	if filepath.Base(os.Args[0]) == netavark.Name {
-		os.Exit(netavark.Main(context.Background(), os.Args[1:], os.Stdin, os.Stdout))
+		os.Exit(netavark.Main(ctx, args, os.Stdin, os.Stdout))
 	}
-	if len(os.Args) > 1 && os.Args[1] == renewal.Verb {
-		os.Exit(renewal.Main(context.Background(), os.Args[2:], os.Stdout, os.Stderr))
+	if len(args) > 0 && commands[args[0]] != nil {
+		os.Exit(commands[args[0]](ctx, args[1:], os.Stdout, os.Stderr))
 	}
-	if len(os.Args) > 1 && os.Args[1] == credentials.Verb {
-		os.Exit(credentials.Main(context.Background(), os.Args[2:], os.Stdout, os.Stderr))
-	}
-	if len(os.Args) > 1 && os.Args[1] == install.Verb {
-		os.Exit(install.Main(context.Background(), os.Args[2:], os.Stderr))
-	}
-	if len(os.Args) > 1 && os.Args[1] == install.ReclaimVerb {
-		os.Exit(install.ReclaimMain(context.Background(), os.Args[2:], os.Stderr))
-	}
-	if len(os.Args) > 1 && os.Args[1] == libnetwork.Verb {
-		os.Exit(libnetwork.Main(context.Background(), os.Args[2:], os.Stderr))
+	if len(args) > 0 && os.Getenv("CNI_COMMAND") == "" { // else a runtime calls
+		flags := flag.NewFlagSet("unnest-cni", flag.ContinueOnError)
+		if code, ends := hostclient.Parse(flags, args, 0, usage, os.Stdout, os.Stderr); ends {
+			os.Exit(code)
+		}
 	}
 	os.Exit(plugin.Main(os.Args[0], os.Stderr, brfusion.Plugin, hostlo.Plugin))
 }

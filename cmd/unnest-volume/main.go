@@ -12,7 +12,7 @@ import (
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == volumedriver.Verb {
-		os.Exit(volumedriver.Main(context.Background(), os.Args[2:], os.Stderr))
+		os.Exit(volumedriver.Main(context.Background(), os.Args[2:], os.Stdout, os.Stderr))
 	}
-	os.Exit(volume.Main(context.Background(), os.Args[1:], os.Stdin, os.Stderr))
+	os.Exit(volume.Main(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

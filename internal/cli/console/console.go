@@ -1,4 +1,4 @@
-// Package console is the frame of the command lines of unnest-conformance and
+// Package console is the frame of the command lines of unnest-conformance, unnest-kube and
 // unnest-localhost: exit codes, interrupts, flags, and one line of output per outcome.
 //
 // What they check does not belong here. The command unnest has package cli.

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"unnest.io/unnest/internal/cni/hostclient"
 	"unnest.io/unnest/internal/cni/netconf"
 )
 
@@ -20,9 +21,10 @@ const usage = `Installs the credentials that the VMM hands to this guest on a CD
 
   unnest-cni credentials [flags]
 
-They are those of hostd.yaml's "credentials: vmm". Present ones that the host daemon accepts
-stay. Only root can read the drive. Run the command at boot with -wait, or all the time with
--watch, which also recovers from credentials that have expired.
+They are those of hostd.yaml's "credentials: vmm". Present ones that the host
+daemon accepts stay. Only root can read the drive. Run the command at boot with
+-wait, or all the time with -watch, which also recovers from credentials that
+have expired.
 
 `
 
@@ -30,23 +32,17 @@ stay. Only root can read the drive. Run the command at boot with -wait, or all t
 // signal, 1 failed, 2 wrong usage.
 func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("unnest-cni credentials", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	flags.Usage = func() {
-		fmt.Fprint(stderr, usage)
-		flags.PrintDefaults()
-	}
 	n := &node{find: find, out: stdout}
 	flags.StringVar(&n.dir, "credentials", netconf.DefaultCredentials, "`DIRECTORY` of this guest's credentials")
 	flags.TextVar(&n.server, "server", netip.AddrPort{}, "`ADDRESS:PORT` of the host daemon (default: the medium says it)")
 	limit := flags.Duration("wait", 0, "how long to wait for the medium")
 	watch := flags.Bool("watch", false, "check again and again until a signal")
 	interval := flags.Duration("interval", time.Minute, "time between two checks of -watch")
-	if err := flags.Parse(args); err != nil {
-		return 2
+	if code, ends := hostclient.Parse(flags, args, 0, usage, stdout, stderr); ends {
+		return code
 	}
-	if flags.NArg() > 0 || *limit < 0 || *interval <= 0 {
-		fmt.Fprintf(stderr, "arguments %q, -wait %v, -interval %v: want no arguments, no negative and a positive time; unnest-cni credentials -help shows the usage\n",
-			flags.Args(), *limit, *interval)
+	if *limit < 0 || *interval <= 0 {
+		fmt.Fprintf(stderr, "unnest-cni credentials: -wait %v, -interval %v: want no negative and a positive time\n", *limit, *interval)
 		return 2
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
@@ -56,7 +52,7 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 0
 	}
 	if err := n.wait(ctx, *limit); err != nil {
-		fmt.Fprintln(stderr, err)
+		fmt.Fprintln(stderr, "unnest-cni credentials:", err)
 		return 1
 	}
 	return 0

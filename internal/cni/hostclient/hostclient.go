@@ -189,15 +189,31 @@ func Unknown(err error) bool {
 	return errors.As(err, &r) && r.Status.Code() == codes.Unimplemented
 }
 
-// Flags returns the flags -server and -credentials of a program that calls the host daemon. Its help, on stderr, begins with usage.
-func Flags(program, usage string, stderr io.Writer, server *netip.AddrPort, credentials *string) *flag.FlagSet {
+// Flags returns the flags -server and -credentials of a program that calls the host daemon.
+func Flags(program string, server *netip.AddrPort, credentials *string) *flag.FlagSet {
 	flags := flag.NewFlagSet(program, flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	flags.Usage = func() {
-		fmt.Fprint(stderr, usage)
-		flags.PrintDefaults()
-	}
 	flags.TextVar(server, "server", netip.MustParseAddrPort("10.200.0.1:7443"), "`ADDRESS:PORT` of the host daemon")
 	flags.StringVar(credentials, "credentials", netconf.DefaultCredentials, "`DIRECTORY` of this guest's certificate")
 	return flags
+}
+
+// Parse parses the flags of a program, whose name is that of flags, and at most so many other arguments. If it ends, this is its exit code:
+// 0 after --help, with which stdout gets usage and the flags; 2 after a wrong argument, of which stderr gets a line.
+func Parse(flags *flag.FlagSet, args []string, most int, usage string, stdout, stderr io.Writer) (code int, ends bool) {
+	flags.SetOutput(io.Discard)
+	err := flags.Parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		flags.SetOutput(stdout)
+		_, _ = io.WriteString(stdout, usage) // PrintDefaults reports no error of writing either
+		flags.PrintDefaults()
+		return 0, true
+	}
+	if err == nil && flags.NArg() > most {
+		err = fmt.Errorf("unexpected argument %q", flags.Arg(most))
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "%s: %v; --help shows the usage\n", flags.Name(), err)
+		return 2, true
+	}
+	return 0, false
 }

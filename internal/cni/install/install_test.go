@@ -212,7 +212,7 @@ func TestUsage(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "") // not in a pod
 	var out bytes.Buffer
 	for _, args := range [][]string{{"now"}, {"-interval", "0s"}, {"-reserve", "-1"}, {"-color"}, {"-node", "node1"}} {
-		if code := Main(t.Context(), args, &out); code != 2 {
+		if code := Main(t.Context(), args, &out, &out); code != 2 {
 			t.Errorf("%v: exit code %d, want 2", args, code)
 		}
 	}

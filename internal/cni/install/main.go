@@ -17,6 +17,7 @@ import (
 
 	"unnest.io/unnest/internal/cni/attachment"
 	"unnest.io/unnest/internal/cni/brfusion"
+	"unnest.io/unnest/internal/cni/hostclient"
 	"unnest.io/unnest/internal/cni/hostlo"
 	"unnest.io/unnest/internal/cni/loopback"
 )
@@ -24,37 +25,39 @@ import (
 // Verb is the argument by which the binary of the plugins runs Main.
 const Verb = "install"
 
-const usage = `Installs the plugins and a network configuration on this node, and keeps them there.
+const usage = `Installs the plugins and a network configuration on this node, and keeps
+them there.
 
   unnest-cni install [flags]
 
-It installs the configuration once the plugin can work: it then reaches the host daemon, and
-its credentials are valid. It gives back the NICs of pods that ended without a DEL. GET /healthz answers 200, or 503 with the cause. With -node it reports
-the node's conditions UnnestNetworkReady and UnnestNetworkPoliciesEnforced, and its NICs as the
-resource unnest.io/nic. At its end, plugins and configuration stay, because running pods need them.
+It installs the configuration once the plugin can work: it then reaches the host
+daemon, and its credentials are valid. It gives back the NICs of pods that ended
+without a DEL. GET /healthz answers 200, or 503 with the cause. With -node it
+reports the node's conditions UnnestNetworkReady and
+UnnestNetworkPoliciesEnforced, and its NICs as the resource unnest.io/nic. At
+its end, plugins and configuration stay, because running pods need them.
 
-With -chain it is for a node without the host daemon: the first network of the node stays that of pods, and the plugins of -config are
-called after its own, by a copy of its configuration that comes first. The copy goes when the DaemonSet of this pod is deleted.
+With -chain it is for a node without the host daemon: the first network of the
+node stays that of pods, and the plugins of -config are called after its own, by
+a copy of its configuration that comes first. The copy goes when the DaemonSet
+of this pod is deleted.
 
-With -wireguard it makes the WireGuard device unnest-wg for the tunnels between fractions, notes its public key in the node's annotation
-unnest.io/wireguard-key, and has the device follow those of the other nodes. The private key is in the kernel only. Without -wireguard, and
-when the DaemonSet is deleted, it removes the device.
+With -wireguard it makes the WireGuard device unnest-wg for the tunnels between
+fractions, notes its public key in the node's annotation
+unnest.io/wireguard-key, and has the device follow those of the other nodes. The
+private key is in the kernel only. Without -wireguard, and when the DaemonSet is
+deleted, it removes the device.
 
 `
 
 // Main is the command "unnest-cni install". It runs until a signal and returns the exit code:
 // 0 ended by a signal, 1 failed, 2 wrong usage.
-func Main(ctx context.Context, args []string, stderr io.Writer) int {
+func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("unnest-cni install", flag.ContinueOnError)
-	flags.SetOutput(stderr)
-	flags.Usage = func() {
-		fmt.Fprint(stderr, usage)
-		flags.PrintDefaults()
-	}
 	n := Node{Binary: "/proc/self/exe", Plugins: []string{brfusion.Plugin.Name, hostlo.Plugin.Name}, count: count}
 	flags.StringVar(&n.BinDir, "bin-dir", "/opt/cni/bin", "`DIRECTORY` of the node's plugins")
-	flags.StringVar(&n.Config, "config", "/etc/unnest-network/10-unnest.conflist", "`FILE` with the network configuration list")
-	flags.StringVar(&n.ConfDir, "conf-dir", "/etc/cni/net.d", "`DIRECTORY` of the node's network configurations")
+	flags.StringVar(&n.Config, "config", "/etc/unnest-network/10-unnest.conflist", "`FILE` with the network configuration list\n")
+	flags.StringVar(&n.ConfDir, "conf-dir", "/etc/cni/net.d", "`DIRECTORY` of the node's configurations")
 	flags.BoolVar(&n.Chain, "chain", false, "call the plugins of -config after those of the node's first network")
 	listen := flags.String("listen", "127.0.0.1:9478", "`ADDRESS:PORT` of /healthz")
 	metrics := flags.String("metrics", "", "`ADDRESS:PORT` of /metrics, for Prometheus; empty: none")
@@ -62,16 +65,15 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 	encrypt := flags.Bool("wireguard", false, "encrypt tunnels between fractions; needs -node")
 	reserve := flags.Int("reserve", 0, "NICs for pods that do not ask for unnest.io/nic")
 	interval := flags.Duration("interval", 10*time.Second, "time between two checks")
-	if err := flags.Parse(args); err != nil {
-		return 2
+	if code, ends := hostclient.Parse(flags, args, 0, usage, stdout, stderr); ends {
+		return code
 	}
 	if *encrypt && *node == "" {
-		fmt.Fprintln(stderr, "-wireguard: want -node, too: the keys of nodes are in the API server")
+		fmt.Fprintln(stderr, "unnest-cni install: -wireguard: want -node, too: the keys of nodes are in the API server")
 		return 2
 	}
-	if flags.NArg() > 0 || *interval <= 0 || *reserve < 0 {
-		fmt.Fprintf(stderr, "arguments %q, -interval %v, -reserve %d: want no arguments, a positive time and no negative number; unnest-cni install -help shows the usage\n",
-			flags.Args(), *interval, *reserve)
+	if *interval <= 0 || *reserve < 0 {
+		fmt.Fprintf(stderr, "unnest-cni install: -interval %v, -reserve %d: want a positive time and no negative number\n", *interval, *reserve)
 		return 2
 	}
 	if n.Chain {
@@ -84,7 +86,7 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 	if *node != "" {
 		r, err := newReporter(*node, *reserve)
 		if err != nil {
-			fmt.Fprintln(stderr, err)
+			fmt.Fprintln(stderr, "unnest-cni install:", err)
 			return 2
 		}
 		k.report = r.report
@@ -115,7 +117,7 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 	defer ended.Wait()
 	defer stop()
 	if err := k.run(ctx, *listen, *metrics, *interval); err != nil {
-		fmt.Fprintln(stderr, err)
+		fmt.Fprintln(stderr, "unnest-cni install:", err)
 		return 1
 	}
 	return 0

@@ -23,27 +23,26 @@ import (
 // ReclaimVerb is the argument by which the binary of the plugins runs ReclaimMain.
 const ReclaimVerb = "reclaim"
 
-const reclaimUsage = `Gives back the NICs of pods that ended without a DEL, on a guest outside of Kubernetes.
+const reclaimUsage = `Gives back the NICs of pods that ended without a DEL, on a guest outside of
+Kubernetes.
 
   unnest-cni reclaim [flags]
 
-It acts when the network namespace of such a pod has ended, for attachments of every network. At its start it tells the host
-daemon that the guest has booted, which ends the attachments from before, and it renews the guest's certificate when that is due.
-unnest-cni install does all this on a node of Kubernetes. unnest-cni docker-driver does it for Docker's containers, after 15 minutes.
+It acts when the network namespace of such a pod has ended, for attachments of
+every network. At its start it tells the host daemon that the guest has booted,
+which ends the attachments from before, and it renews the guest's certificate
+when that is due. unnest-cni install does all this on a node of Kubernetes.
+unnest-cni docker-driver does it for Docker's containers, after 15 minutes.
 
 `
 
 // ReclaimMain is the command "unnest-cni reclaim". It runs until a signal and returns the exit code: 0 ended by a signal, 1 failed,
 // 2 wrong usage.
-func ReclaimMain(ctx context.Context, args []string, stderr io.Writer) int {
+func ReclaimMain(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	g := greeter{log: slog.New(slog.NewTextHandler(stderr, nil))}
-	flags := hostclient.Flags("unnest-cni reclaim", reclaimUsage, stderr, &g.server, &g.credentials)
-	if err := flags.Parse(args); err != nil {
-		return 2
-	}
-	if flags.NArg() > 0 {
-		fmt.Fprintf(stderr, "unexpected argument %q; unnest-cni reclaim -help shows the usage\n", flags.Arg(0))
-		return 2
+	flags := hostclient.Flags("unnest-cni reclaim", &g.server, &g.credentials)
+	if code, ends := hostclient.Parse(flags, args, 0, reclaimUsage, stdout, stderr); ends {
+		return code
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -52,7 +51,7 @@ func ReclaimMain(ctx context.Context, args []string, stderr io.Writer) int {
 	defer greets.Wait()
 	if err := reclaim(ctx, &attachment.Reclaimer{Log: g.log, Clean: brfusion.Clean}); err != nil {
 		stop()
-		fmt.Fprintln(stderr, err)
+		fmt.Fprintln(stderr, "unnest-cni reclaim:", err)
 		return 1
 	}
 	return 0

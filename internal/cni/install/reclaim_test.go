@@ -52,7 +52,7 @@ func TestReclaimMain(t *testing.T) {
 	defer cancel()
 	ended := make(chan int, 1)
 	go func() {
-		ended <- ReclaimMain(ctx, []string{"-server", server.String(), "-credentials", credentials}, t.Output())
+		ended <- ReclaimMain(ctx, []string{"-server", server.String(), "-credentials", credentials}, t.Output(), t.Output())
 	}()
 	want, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -72,7 +72,7 @@ func TestReclaimMain(t *testing.T) {
 	}
 	for _, args := range [][]string{{"-x"}, {"x"}} {
 		var text strings.Builder
-		if code := ReclaimMain(t.Context(), args, io.MultiWriter(&text, t.Output())); code != 2 || text.Len() == 0 {
+		if code := ReclaimMain(t.Context(), args, t.Output(), io.MultiWriter(&text, t.Output())); code != 2 || text.Len() == 0 {
 			t.Errorf("%v: exit code %d: %s", args, code, &text)
 		}
 	}

@@ -32,7 +32,7 @@ const (
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == driverName {
 		attachment.StateDir = os.Getenv("TEST_STATE_DIR")
-		os.Exit(libnetwork.Main(context.Background(), os.Args[1:], os.Stderr))
+		os.Exit(libnetwork.Main(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 	}
 	os.Exit(m.Run())
 }

@@ -26,8 +26,9 @@ const usage = `Serves Docker in this guest as a driver of networks and addresses
 
   unnest-cni docker-driver [flags]
 
-Docker finds it by its socket, whose name is that of the driver: docker network create -d unnest
---ipam-driver unnest NAME. Started by systemd's socket unit it serves that unit's socket.
+Docker finds it by its socket, whose name is that of the driver: docker network
+create -d unnest --ipam-driver unnest NAME. Started by systemd's socket unit it
+serves that unit's socket.
 
 `
 
@@ -36,22 +37,21 @@ const stopTime = 30 * time.Second
 
 // Main is the command "unnest-cni docker-driver". It runs until a signal and returns the exit code:
 // 0 ended by a signal, 1 failed, 2 wrong usage.
-func Main(ctx context.Context, args []string, stderr io.Writer) int {
+func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	d := &driver{nics: map[string]nic{}, joins: map[string]joining{}}
-	flags := hostclient.Flags("unnest-cni docker-driver", usage, stderr, &d.server, &d.credentials)
+	flags := hostclient.Flags("unnest-cni docker-driver", &d.server, &d.credentials)
 	flags.DurationVar(&d.wait, "wait", netconf.DefaultWait, "how long a NIC may take to appear")
-	flags.StringVar(&d.proxy, "proxy", "docker-proxy", "`PROGRAM` that publishes ports, which comes with Docker")
-	socket := flags.String("socket", "/run/docker/plugins/unnest.sock", "`FILE` of the socket, unless systemd has opened it")
+	flags.StringVar(&d.proxy, "proxy", "docker-proxy", "`PROGRAM` of Docker that publishes ports")
+	socket := flags.String("socket", "/run/docker/plugins/unnest.sock", "`FILE` of the socket, unless systemd has opened it\n")
 	state := flags.String("state", "/var/lib/unnest/docker", "`DIRECTORY` of the Hostlo networks")
 	interval := flags.Duration("interval", sweepInterval, "time between two looks for NICs that Docker has lost")
-	flags.DurationVar(&d.maxIdle, "max-idle", maxIdle, "how long a NIC may be in no container before Docker has lost it")
+	flags.DurationVar(&d.maxIdle, "max-idle", maxIdle, "how long a NIC may be in no container before Docker has lost it\n")
 	verbose := flags.Bool("v", false, "log every call")
-	if err := flags.Parse(args); err != nil {
-		return 2
+	if code, ends := hostclient.Parse(flags, args, 0, usage, stdout, stderr); ends {
+		return code
 	}
-	if flags.NArg() > 0 || *interval <= 0 || d.wait <= 0 || d.maxIdle <= 0 {
-		fmt.Fprintf(stderr, "arguments %q, -interval %v, -wait %v, -max-idle %v: want no arguments and positive times; unnest-cni docker-driver -help shows the usage\n",
-			flags.Args(), *interval, d.wait, d.maxIdle)
+	if *interval <= 0 || d.wait <= 0 || d.maxIdle <= 0 {
+		fmt.Fprintf(stderr, "unnest-cni docker-driver: -interval %v, -wait %v, -max-idle %v: want positive times\n", *interval, d.wait, d.maxIdle)
 		return 2
 	}
 	level := slog.LevelInfo
@@ -64,7 +64,7 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	if err := d.run(ctx, *socket, *interval); err != nil {
-		fmt.Fprintln(stderr, err)
+		fmt.Fprintln(stderr, "unnest-cni docker-driver:", err)
 		return 1
 	}
 	return 0

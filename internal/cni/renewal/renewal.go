@@ -133,8 +133,8 @@ const usage = `Renews this guest's certificate at the host daemon.
 
   unnest-cni renew [flags]
 
-The plugins renew it themselves when less than a third of its life is left. Run the command
-daily with -if-due on a guest that may start no pod for weeks.
+The plugins renew it themselves when less than a third of its life is left. Run
+the command daily with -if-due on a guest that may start no pod for weeks.
 
 `
 
@@ -143,17 +143,13 @@ daily with -if-due on a guest that may start no pod for weeks.
 func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var server netip.AddrPort
 	var dir string
-	flags := hostclient.Flags("unnest-cni renew", usage, stderr, &server, &dir)
+	flags := hostclient.Flags("unnest-cni renew", &server, &dir)
 	ifDue := flags.Bool("if-due", false, "do nothing unless less than a third of the certificate's life is left")
-	if err := flags.Parse(args); err != nil {
-		return 2
-	}
-	if flags.NArg() > 0 {
-		fmt.Fprintf(stderr, "unexpected argument %q; unnest-cni renew -help shows the usage\n", flags.Arg(0))
-		return 2
+	if code, ends := hostclient.Parse(flags, args, 0, usage, stdout, stderr); ends {
+		return code
 	}
 	if err := run(ctx, server, dir, *ifDue, stdout); err != nil {
-		fmt.Fprintln(stderr, err)
+		fmt.Fprintln(stderr, "unnest-cni renew:", err)
 		return 1
 	}
 	return 0

@@ -30,12 +30,12 @@ A volume is mounted on DIRECTORY. FILE becomes the memory, which processes map.
 
 // Main is the binary unnest-volume. It returns the exit code: 0 done, 1 failed,
 // 2 wrong usage.
-func Main(ctx context.Context, args []string, in io.Reader, stderr io.Writer) int {
+func Main(ctx context.Context, args []string, in io.Reader, stdout, stderr io.Writer) int {
 	var server netip.AddrPort
 	var dir string
-	flags := hostclient.Flags("unnest-volume", usage, stderr, &server, &dir)
-	if err := flags.Parse(args); err != nil {
-		return 2
+	flags := hostclient.Flags("unnest-volume", &server, &dir)
+	if code, ends := hostclient.Parse(flags, args, 6, usage, stdout, stderr); ends {
+		return code
 	}
 	c, err := parse(flags.Args(), in)
 	if err == nil {
@@ -44,14 +44,14 @@ func Main(ctx context.Context, args []string, in io.Reader, stderr io.Writer) in
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintln(stderr, err)
+	fmt.Fprintln(stderr, "unnest-volume:", err)
 	if errors.Is(err, errUsage) {
 		return 2
 	}
 	return 1
 }
 
-var errUsage = errors.New("wrong arguments; unnest-volume -help shows the usage")
+var errUsage = errors.New("wrong arguments; --help shows the usage")
 
 // Verbs of the binary.
 const (
@@ -73,8 +73,7 @@ func parse(args []string, in io.Reader) (call, error) {
 		return call{}, errUsage
 	}
 	c := call{verb: args[0] + " " + args[1], pod: args[2], name: args[3], path: args[4]}
-	if !slices.Contains([]string{attachVolume, detachVolume, attachMemory, detachMemory}, c.verb) ||
-		len(args) > 6 || len(args) == 6 && c.verb != attachMemory {
+	if !slices.Contains([]string{attachVolume, detachVolume, attachMemory, detachMemory}, c.verb) || len(args) == 6 && c.verb != attachMemory {
 		return call{}, errUsage
 	}
 	if len(args) == 6 {

@@ -25,7 +25,7 @@ func TestWrongCalls(t *testing.T) {
 		{"attach", "memory", "p", "n", "/x", "much"}, {"-server", "nowhere", "attach", "volume", "p", "n", "/x"}, {"-x"},
 	} {
 		var said bytes.Buffer
-		if code := Main(t.Context(), args, strings.NewReader("key"), &said); code != 2 || said.Len() == 0 {
+		if code := Main(t.Context(), args, strings.NewReader("key"), &said, &said); code != 2 || said.Len() == 0 {
 			t.Errorf("%q: exit code %d, printed %q", args, code, said.String())
 		}
 	}
@@ -34,7 +34,7 @@ func TestWrongCalls(t *testing.T) {
 func TestNoCredentials(t *testing.T) {
 	var said bytes.Buffer
 	dir := t.TempDir()
-	code := Main(t.Context(), []string{"-credentials", dir, "detach", "volume", "p", "n", dir}, nil, &said)
+	code := Main(t.Context(), []string{"-credentials", dir, "detach", "volume", "p", "n", dir}, nil, &said, &said)
 	if code != 1 || !strings.Contains(said.String(), dir) {
 		t.Errorf("exit code %d, printed %q", code, said.String())
 	}

@@ -25,8 +25,8 @@ import (
 // Verb is the argument by which unnest-volume runs Main.
 const Verb = "driver"
 
-const usage = `Serves the kubelet of this guest as the CSI driver volumes.unnest.io: volumes that fractions of a split
-pod share.
+const usage = `Serves the kubelet of this guest as the CSI driver volumes.unnest.io: volumes
+that fractions of a split pod share.
 
   unnest-volume driver [flags]
 
@@ -34,17 +34,17 @@ pod share.
 
 // Main is the command "unnest-volume driver". It runs until a signal and returns the exit code: 0 ended by
 // a signal, 1 failed, 2 wrong usage.
-func Main(ctx context.Context, args []string, stderr io.Writer) int {
+func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var server netip.AddrPort
 	var credentials string
-	flags := hostclient.Flags("unnest-volume driver", usage, stderr, &server, &credentials)
+	flags := hostclient.Flags("unnest-volume driver", &server, &credentials)
 	node := flags.String("node", "", "`NAME` of this node in the cluster")
 	kubelet := flags.String("kubelet", "/var/lib/kubelet", "`DIRECTORY` of the kubelet")
-	if err := flags.Parse(args); err != nil {
-		return 2
+	if code, ends := hostclient.Parse(flags, args, 0, usage, stdout, stderr); ends {
+		return code
 	}
-	if flags.NArg() > 0 || *node == "" {
-		fmt.Fprintf(stderr, "-node %q, arguments %q: want the node's name and no arguments; unnest-volume driver -help shows the usage\n", *node, flags.Args())
+	if *node == "" {
+		fmt.Fprintln(stderr, "unnest-volume driver: want -node, the node's name in the cluster")
 		return 2
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
@@ -52,7 +52,7 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 	plugin := filepath.Join(*kubelet, "plugins", Name)
 	d := newDriver(*node, server, credentials, filepath.Join(plugin, "published"), slog.New(slog.NewTextHandler(stderr, nil)))
 	if err := d.run(ctx, filepath.Join(plugin, "csi.sock"), filepath.Join(*kubelet, "plugins_registry", Name+"-reg.sock")); err != nil && ctx.Err() == nil {
-		fmt.Fprintln(stderr, err)
+		fmt.Fprintln(stderr, "unnest-volume driver:", err)
 		return 1
 	}
 	return 0
