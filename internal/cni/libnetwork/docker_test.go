@@ -242,7 +242,7 @@ func TestSegment(t *testing.T) {
 		l.do("network", "create", "-d", "unnest", "--ipam-driver", "null", "-o", "segment=shop", "-o", "key="+key, name)
 	}
 	create("shop", segmentKey)
-	l.do("run", "-d", "--name", "part", "--network", "shop", "box", "sleep", "1000")
+	l.do("run", "-d", "--name", "part", "--network", "shop", "--restart", "always", "box", "sleep", "1000")
 	hasEndpoint := func() {
 		t.Helper()
 		l.until("the container is in the segment", func() error {
@@ -276,6 +276,11 @@ func TestSegment(t *testing.T) {
 		hasEndpoint()
 	}
 	l.createNetwork()
+	hasEndpoint()
+	l.fails("--network container:NAME", "run", "--rm", "--network", "shop", "box", "true")
+	l.do("run", "--rm", "--network", "container:part", "box", "true")
+	l.kill(l.docker, syscall.SIGKILL) // it starts the container again
+	l.startDocker()
 	hasEndpoint()
 	l.do("stop", "-t1", "part")
 	gone()

@@ -14,6 +14,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"unnest.io/unnest/internal/cni/cnitest"
 )
 
 // call calls the driver as Docker does. It waits until the driver listens.
@@ -151,13 +154,31 @@ func (l *lab) joinSegment() map[string]any {
 	return r
 }
 
+// makeSandbox makes the network namespace of the container that has joined.
+func (l *lab) makeSandbox() {
+	l.t.Helper()
+	l.Must(os.Symlink(cnitest.Path(l.Pod), filepath.Join(l.Dir, "sandbox")))
+}
+
+// joined waits until the driver has noted that the container is in the segment.
+func (l *lab) joined() {
+	l.t.Helper()
+	l.until("the join is noted", func() error {
+		content, err := os.ReadFile(filepath.Join(l.Dir, "run", "docker", "sandboxes", "e1.json"))
+		if err == nil && !strings.Contains(string(content), `"Joined":true`) {
+			err = fmt.Errorf("the file has %s", content)
+		}
+		return err
+	})
+}
+
 // A container joins its segment even if the driver was killed before Docker made the container's network namespace.
 func TestResumedJoin(t *testing.T) {
 	l := newDriver(t)
 	r := l.joinSegment()
 	l.restartDriver()
 	l.must("Plugin.Activate", nil)
-	l.Must(os.Symlink(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), l.Pod.Fd()), filepath.Join(l.Dir, "sandbox")))
+	l.makeSandbox()
 	l.until("the container is in the segment", func() error {
 		if !l.host.inSegment() {
 			return errors.New("the guest has no endpoint")
@@ -169,12 +190,57 @@ func TestResumedJoin(t *testing.T) {
 	l.wantNoNICs()
 }
 
+// A driver that is killed when the endpoint is in the container already, but has not noted it, joins again.
+func TestJoinKilled(t *testing.T) {
+	l := newDriver(t)
+	f := &fault{}
+	l.host.passed = f.passed
+	f.arm("Check", func() { l.kill(l.driver, syscall.SIGKILL) })
+	r := l.joinSegment()
+	l.makeSandbox()
+	<-f.fired
+	l.startDriver()
+	l.joined()
+	l.must("NetworkDriver.Leave", r)
+	l.wantNoNICs()
+}
+
+// Docker may say nothing of a container that has ended, such as after a crash.
+func TestLostContainer(t *testing.T) {
+	l := newDriver(t)
+	l.joinSegment()
+	l.makeSandbox()
+	l.joined()
+	l.Must(os.Remove(filepath.Join(l.Dir, "sandbox")))
+	l.until("the driver has left the segment", func() error {
+		if l.host.inSegment() {
+			return errors.New("the guest has an endpoint")
+		}
+		return nil
+	})
+	l.wantNoNICs()
+}
+
+// What goes on for a call that Docker has repeated ends with the endpoint.
+func TestRepeatedJoin(t *testing.T) {
+	l := newDriver(t)
+	r := l.joinSegment()
+	l.must("NetworkDriver.Join", r)
+	l.must("NetworkDriver.Leave", r)
+	l.makeSandbox()
+	time.Sleep(3 * time.Second) // a join looks each second for the namespace
+	if l.host.inSegment() {
+		t.Error("the container has joined after it has left")
+	}
+	l.wantNoNICs()
+}
+
 // A join that fails after Docker's call is tried again.
 func TestJoinTriedAgain(t *testing.T) {
 	l := newDriver(t)
 	r := l.joinSegment()
 	l.host.stop()
-	l.Must(os.Symlink(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), l.Pod.Fd()), filepath.Join(l.Dir, "sandbox")))
+	l.makeSandbox()
 	l.until("the failure is said", func() error {
 		log, err := os.ReadFile(filepath.Join(l.Dir, "nsenter.log"))
 		if err == nil && !strings.Contains(string(log), "join segment; trying again") {
