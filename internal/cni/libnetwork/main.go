@@ -45,13 +45,14 @@ func Main(ctx context.Context, args []string, stderr io.Writer) int {
 	state := flags.String("state", "/var/lib/unnest/docker", "`DIRECTORY` of the Hostlo networks")
 	interval := flags.Duration("interval", sweepInterval, "time between two looks for NICs that Docker has lost")
 	flags.DurationVar(&d.maxIdle, "max-idle", maxIdle, "how long a NIC may be in no container before Docker has lost it")
+	flags.DurationVar(&d.away, "away", awayTime, "how long the host daemon may not answer before a container fails to start")
 	verbose := flags.Bool("v", false, "log every call")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
-	if flags.NArg() > 0 || *interval <= 0 || d.wait <= 0 || d.maxIdle <= 0 {
-		fmt.Fprintf(stderr, "arguments %q, -interval %v, -wait %v, -max-idle %v: want no arguments and positive times; unnest-cni docker-driver -help shows the usage\n",
-			flags.Args(), *interval, d.wait, d.maxIdle)
+	if flags.NArg() > 0 || *interval <= 0 || d.wait <= 0 || d.maxIdle <= 0 || d.away <= 0 {
+		fmt.Fprintf(stderr, "arguments %q, -interval %v, -wait %v, -max-idle %v, -away %v: want no arguments and positive times; unnest-cni docker-driver -help shows the usage\n",
+			flags.Args(), *interval, d.wait, d.maxIdle, d.away)
 		return 2
 	}
 	level := slog.LevelInfo

@@ -125,6 +125,63 @@ func TestLateRelease(t *testing.T) {
 	l.wantNoNICs()
 }
 
+// Docker's requests wait for a daemon that restarts, or comes up after the guest. One whose answer was lost gets the same NIC.
+func TestDaemonAway(t *testing.T) {
+	l := newDriver(t)
+	l.must("Plugin.Activate", nil)
+	l.host.stop()
+	failed := make(chan error, 2)
+	for _, method := range []string{"IpamDriver.RequestPool", "IpamDriver.RequestAddress"} {
+		go func() {
+			_, err := l.call(method, map[string]any{"PoolID": "10.201.0.0/16"})
+			failed <- err
+		}()
+	}
+	time.Sleep(2 * time.Second) // both meet a daemon that is away
+	select {
+	case err := <-failed:
+		t.Fatalf("while the daemon is away: got %v", err)
+	default:
+	}
+	f := &fault{}
+	l.host.passed = f.passed
+	f.arm("AttachNIC", func() { l.host.stop() })
+	l.host.serve()
+	<-f.fired
+	l.host.serve()
+	for range 2 {
+		if err := <-failed; err != nil {
+			t.Error(err)
+		}
+	}
+	if have := l.host.owners(); len(have) != 1 {
+		t.Errorf("the daemon has %v, want one NIC", have)
+	}
+	l.must("IpamDriver.ReleaseAddress", map[string]any{"PoolID": "10.201.0.0/16", "Address": "10.201.1.1"})
+	l.wantNoNICs()
+}
+
+// A request that fails while the daemon is away leaves nothing, whether the daemon has served it or not.
+func TestFailedRequest(t *testing.T) {
+	l := newGuest(t)
+	l.away = "1s"
+	l.startDriver()
+	f := &fault{}
+	l.host.passed = f.passed
+	for _, served := range []bool{true, false} {
+		if served {
+			f.arm("AttachNIC", func() { l.host.stop() })
+		} else {
+			l.host.stop()
+		}
+		if _, err := l.call("IpamDriver.RequestAddress", map[string]any{"PoolID": "10.201.0.0/16"}); err == nil || !strings.Contains(err.Error(), "detach NIC") {
+			t.Errorf("without the daemon: got %v", err)
+		}
+		l.host.serve()
+		l.wantNoNICs()
+	}
+}
+
 // What Docker has not come back for is given back, and nobody else's NIC.
 func TestSweep(t *testing.T) {
 	l := newDriver(t)
