@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"unnest.io/unnest/internal/cni/cnitest"
 )
 
@@ -180,6 +182,32 @@ func TestFailedRequest(t *testing.T) {
 		l.host.serve()
 		l.wantNoNICs()
 	}
+}
+
+// A NIC in a container whose file is damaged stays there, and is known again.
+func TestDamagedNIC(t *testing.T) {
+	l := newDriver(t)
+	l.must("NetworkDriver.CreateEndpoint", endpointRequest("e1", l.address()))
+	l.Must(link(l.Guest, "ens1", func(nic netlink.Link) error { return netlink.LinkSetNsFd(nic, int(l.Pod.Fd())) }))
+	l.kill(l.driver, syscall.SIGKILL)
+	files, err := filepath.Glob(filepath.Join(l.Dir, "run", "docker", "nics", "*.json"))
+	l.Must(err)
+	for _, file := range files {
+		l.Must(os.WriteFile(file, []byte("{"), 0o600))
+		l.startDriver()
+		l.until("the file is made again", func() error {
+			content, err := os.ReadFile(file)
+			if err == nil && !strings.Contains(string(content), "10.201.1.1/16") {
+				err = fmt.Errorf("it has %s", content)
+			}
+			return err
+		})
+	}
+	if !l.host.has("10.201.1.1") {
+		t.Error("the NIC is gone")
+	}
+	l.must("IpamDriver.ReleaseAddress", map[string]any{"PoolID": "10.201.0.0/16", "Address": "10.201.1.1"})
+	l.wantNoNICs()
 }
 
 // What Docker has not come back for is given back, and nobody else's NIC.
