@@ -103,7 +103,7 @@ func TestCrashAtEachStep(t *testing.T) {
 	}
 	f, ends := &fault{}, 0
 	l := newGuest(t)
-	l.socketOfDriver = realSocket
+	l.socketOfDriver, l.away = realSocket, "3s" // the daemon comes back after the container has failed to start
 	l.startDriver()
 	l.between(f)
 	l.host.passed = f.passed

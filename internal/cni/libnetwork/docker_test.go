@@ -120,6 +120,20 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// Without a gateway a container has no other NIC, such as one of Docker's behind NAT, and no published port.
+func TestNoGateway(t *testing.T) {
+	l := newLab(t)
+	l.host.gateways = []string{"", ""}
+	l.createNetwork()
+	l.fails("a container with a gateway", "run", "--rm", "--network", "pods", "-p", "8080:80", "box", "true")
+	l.do("run", "-d", "--name", "web", "--network", "pods", "box", "sleep", "1000")
+	if links := l.do("exec", "web", "busybox", "ls", "/sys/class/net"); links != "eth0\nlo" {
+		t.Errorf("the container has %q", links)
+	}
+	l.do("rm", "-f", "web")
+	l.do("network", "rm", "pods")
+}
+
 // --ip holds over stop and start, and is refused while another container has the address.
 func TestRequestedAddress(t *testing.T) {
 	l := newLab(t)
@@ -242,7 +256,7 @@ func TestSegment(t *testing.T) {
 		l.do("network", "create", "-d", "unnest", "--ipam-driver", "null", "-o", "segment=shop", "-o", "key="+key, name)
 	}
 	create("shop", segmentKey)
-	l.do("run", "-d", "--name", "part", "--network", "shop", "box", "sleep", "1000")
+	l.do("run", "-d", "--name", "part", "--network", "shop", "--restart", "always", "box", "sleep", "1000")
 	hasEndpoint := func() {
 		t.Helper()
 		l.until("the container is in the segment", func() error {
@@ -276,6 +290,11 @@ func TestSegment(t *testing.T) {
 		hasEndpoint()
 	}
 	l.createNetwork()
+	hasEndpoint()
+	l.fails("--network container:NAME", "run", "--rm", "--network", "shop", "box", "true")
+	l.do("run", "--rm", "--network", "container:part", "box", "true")
+	l.kill(l.docker, syscall.SIGKILL) // it starts the container again
+	l.startDocker()
 	hasEndpoint()
 	l.do("stop", "-t1", "part")
 	gone()

@@ -71,7 +71,8 @@ func (d *driver) createEndpoint(_ context.Context, r endpoint) (any, error) {
 	if m := r.Interface.MacAddress; m != "" {
 		return nil, fmt.Errorf("--mac-address %s: leave it out; the host chooses the MAC of each NIC, and drops what another one sends", m)
 	}
-	if _, err := publications(r.Options); err != nil {
+	ports, err := publications(r.Options)
+	if err != nil {
 		return nil, err
 	}
 	address, err := netip.ParsePrefix(r.Interface.Address)
@@ -86,6 +87,8 @@ func (d *driver) createEndpoint(_ context.Context, r endpoint) (any, error) {
 		return nil, fmt.Errorf("address %s is being released: try again", address)
 	case n.Endpoint != "" && n.Endpoint != r.EndpointID:
 		return nil, fmt.Errorf("address %s is that of another endpoint, %s", address, n.Endpoint)
+	case len(ports) > 0 && n.gateway(false) == "":
+		return nil, fmt.Errorf("publish port %d: Docker publishes ports only of a container with a gateway: give the tenant's range one in the host daemon's configuration", ports[0].Port)
 	}
 	n.Endpoint = r.EndpointID
 	if err := d.keep(n); err != nil {
@@ -126,6 +129,7 @@ func (d *driver) join(ctx context.Context, r endpoint) (any, error) {
 	return joined{
 		InterfaceName: &interfaceName{SrcName: l.Attrs().Name, DstPrefix: "eth"},
 		Gateway:       n.gateway(false), GatewayIPv6: n.gateway(true),
+		DisableGatewayService: n.gateway(false) == "", // else Docker adds a NIC behind NAT of the guest
 	}, nil
 }
 

@@ -56,7 +56,7 @@ func (d directory) names() (all []string, err error) {
 	return all, err
 }
 
-// load takes over the NICs that an earlier driver has kept. The sweep releases one whose file cannot be read.
+// load takes over the NICs that an earlier driver has kept. The sweep looks for one whose file cannot be read.
 func (d *driver) load() error {
 	names, err := d.nicFiles.names()
 	for _, name := range names {

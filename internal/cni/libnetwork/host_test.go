@@ -31,6 +31,8 @@ type fakeHost struct {
 	made int
 
 	endpoint *hostdpb.Endpoint // nil: the guest is in no segment
+
+	gateways []string // of both families
 }
 
 const gateway4, gateway6 = "10.201.0.1", "fd00:201::1"
@@ -38,7 +40,7 @@ const gateway4, gateway6 = "10.201.0.1", "fd00:201::1"
 // newHost makes the bridge, with the guest's own NIC, and serves.
 func newHost(l *lab) *fakeHost {
 	l.t.Helper()
-	h := &fakeHost{lab: l, passed: func(string) error { return nil }, nics: map[string]*hostdpb.NIC{}}
+	h := &fakeHost{lab: l, passed: func(string) error { return nil }, nics: map[string]*hostdpb.NIC{}, gateways: []string{gateway4, gateway6}}
 	l.Must(l.Host.Do(func(ns.NetNS) error {
 		a := netlink.NewLinkAttrs()
 		// As the daemon's: else each port that comes or goes may change the address that containers know.
@@ -88,7 +90,7 @@ func (h *fakeHost) owners() (all []string) {
 
 func (h *fakeHost) Status(context.Context, *hostdpb.StatusRequest) (*hostdpb.StatusResponse, error) {
 	return &hostdpb.StatusResponse{Guest: "node1", Protocol: 3, Subnets: []*hostdpb.Subnet{
-		{Prefix: "10.201.0.0/16", Gateway: gateway4}, {Prefix: "fd00:201::/64", Gateway: gateway6},
+		{Prefix: "10.201.0.0/16", Gateway: h.gateways[0]}, {Prefix: "fd00:201::/64", Gateway: h.gateways[1]},
 	}}, nil
 }
 
@@ -105,8 +107,10 @@ func (h *fakeHost) AttachNIC(_ context.Context, r *hostdpb.AttachNICRequest) (_ 
 	}
 	n := h.nics[r.GetContainerId()]
 	if n != nil {
-		n.Addresses = r.GetAddresses()
-		return &hostdpb.AttachNICResponse{Nic: n}, nil
+		if !r.GetAllocate() {
+			n.Addresses = r.GetAddresses()
+		}
+		return h.answer(n), nil
 	}
 	h.made++
 	n = &hostdpb.NIC{
@@ -119,9 +123,15 @@ func (h *fakeHost) AttachNIC(_ context.Context, r *hostdpb.AttachNICRequest) (_ 
 	if err == nil {
 		err = h.plug(fmt.Sprintf("tap%d", h.made), fmt.Sprintf("ens%d", h.made), mac)
 	}
-	return &hostdpb.AttachNICResponse{Nic: n, Addresses: []*hostdpb.Address{
-		{Address: n.GetAddresses()[0], Gateway: gateway4}, {Address: n.GetAddresses()[1], Gateway: gateway6},
-	}}, err
+	return h.answer(n), err
+}
+
+func (h *fakeHost) answer(n *hostdpb.NIC) *hostdpb.AttachNICResponse {
+	answer := &hostdpb.AttachNICResponse{Nic: n}
+	for i, a := range n.GetAddresses() {
+		answer.Addresses = append(answer.Addresses, &hostdpb.Address{Address: a, Gateway: h.gateways[i]})
+	}
+	return answer
 }
 
 func (h *fakeHost) DetachNIC(_ context.Context, r *hostdpb.DetachNICRequest) (_ *hostdpb.DetachNICResponse, err error) {
@@ -188,7 +198,8 @@ func (h *fakeHost) JoinSegment(_ context.Context, r *hostdpb.JoinSegmentRequest)
 	return &hostdpb.JoinSegmentResponse{Endpoint: h.endpoint}, h.plug("endpoint", "ens99", mac[:])
 }
 
-func (h *fakeHost) Check(context.Context, *hostdpb.CheckRequest) (*hostdpb.CheckResponse, error) {
+func (h *fakeHost) Check(context.Context, *hostdpb.CheckRequest) (_ *hostdpb.CheckResponse, err error) {
+	defer func() { err = errors.Join(err, h.passed("Check")) }()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return &hostdpb.CheckResponse{Endpoint: h.endpoint}, nil

@@ -19,7 +19,7 @@ const anyPool = "0.0.0.0/0"
 
 // subnets asks the host daemon for the tenant's subnets of IPv4.
 func (d *driver) subnets(ctx context.Context) (all []*hostdpb.Subnet, err error) {
-	err = d.withDaemon(func(c hostclient.Client) error {
+	err = d.untilAnswered(ctx, func(c hostclient.Client) error {
 		s, err := c.Status(ctx, &hostdpb.StatusRequest{})
 		all = slices.DeleteFunc(s.GetSubnets(), func(w *hostdpb.Subnet) bool { return strings.Contains(w.GetPrefix(), ":") })
 		return err
@@ -109,10 +109,15 @@ func (d *driver) releaseAddress(ctx context.Context, r addressRequest) (any, err
 	if !ok || n.Endpoint != "" {
 		return nil, nil
 	}
-	n.Released = true // the next sweep detaches what the daemon does not detach now
-	return nil, errors.Join(d.keep(n), d.detach(ctx, n.Owner))
+	return nil, errors.Join(stopProxies(n), d.release(ctx, n))
 }
 
-func (d *driver) withAddress(a netip.Addr) (nic, bool) {
-	return d.find(func(n nic) bool { return n.of(false).Addr() == a })
+// withAddress returns the NIC with an address. One that is being released may have it, too.
+func (d *driver) withAddress(a netip.Addr) (n nic, ok bool) {
+	for _, released := range []bool{false, true} {
+		if n, ok = d.find(func(n nic) bool { return n.of(false).Addr() == a && n.Released == released }); ok {
+			break
+		}
+	}
+	return n, ok
 }

@@ -47,13 +47,14 @@ type lab struct {
 	docker *exec.Cmd
 
 	maxIdle        string // after which a sweep takes a NIC for lost
+	away           string // for how long the driver repeats requests to the daemon
 	socketOfDriver string
 }
 
 // newGuest is a guest with neither driver nor Docker.
 func newGuest(t *testing.T) *lab {
 	t.Helper()
-	l := &lab{Lab: cnitest.New(t, driverName), t: t, maxIdle: "15m", socketOfDriver: "/run/docker/plugins/unnest.sock"}
+	l := &lab{Lab: cnitest.New(t, driverName), t: t, maxIdle: "15m", away: "1m", socketOfDriver: "/run/docker/plugins/unnest.sock"}
 	l.host = newHost(l)
 	// Docker's directory of plugins cannot be chosen.
 	l.mounts = l.inGuest("unshare", "--mount", "sh", "-c", "mount -t tmpfs tmpfs /run && mkdir -p /run/docker/plugins && echo ready && exec sleep infinity")
@@ -135,7 +136,7 @@ func (l *lab) mounted(args ...string) *exec.Cmd {
 func (l *lab) startDriver() {
 	l.t.Helper()
 	l.driver = l.mounted(filepath.Join(l.Dir, driverName), "-server", l.Server, "-credentials", filepath.Join(l.Dir, "unnest"),
-		"-state", filepath.Join(l.Dir, "networks"), "-socket", l.socketOfDriver, "-interval", "1s", "-max-idle", l.maxIdle, "-v")
+		"-state", filepath.Join(l.Dir, "networks"), "-socket", l.socketOfDriver, "-interval", "1s", "-max-idle", l.maxIdle, "-away", l.away, "-v")
 	l.start(l.driver)
 }
 

@@ -48,6 +48,9 @@ const (
 	attachedAs = "docker"
 	// detachTime bounds a rollback, which goes on when Docker has given up.
 	detachTime = time.Minute
+	// awayTime is how long the host daemon may be away before a container fails to start, which Docker then leaves stopped, whatever
+	// its restart policy. The daemon restarts in seconds, but a guest may boot before it.
+	awayTime = time.Minute
 )
 
 // driver serves Docker.
@@ -56,6 +59,7 @@ type driver struct {
 	credentials string        // directory
 	wait        time.Duration // for a NIC to appear
 	maxIdle     time.Duration // in no container, before a NIC is taken for lost
+	away        time.Duration // awayTime, unless a flag says another
 	proxy       string        // Docker's docker-proxy
 	log         *slog.Logger
 	nicFiles    directory // one for each NIC, in /run
@@ -75,7 +79,7 @@ type nic struct {
 	Addresses []netip.Prefix `json:"addresses"`
 	Gateways  []netip.Addr   `json:"gateways"`
 	Endpoint  string         `json:"endpoint,omitempty"` // of Docker; empty: not created yet, or deleted
-	Released  bool           `json:"released,omitempty"` // Docker has released the address, but the NIC is still attached
+	Released  bool           `json:"released,omitempty"` // Docker has released the address, or its request has failed, but the NIC may still be attached
 }
 
 // of returns the address of a family, which the host daemon gives one of.
@@ -107,6 +111,24 @@ func (d *driver) withDaemon(f func(hostclient.Client) error) error {
 	}
 	defer c.Close()
 	return f(c)
+}
+
+// untilAnswered is withDaemon, but repeats f while the daemon does not answer, for d.away.
+func (d *driver) untilAnswered(ctx context.Context, f func(hostclient.Client) error) error {
+	for begin, said := time.Now(), false; ; said = true {
+		err := d.withDaemon(f)
+		if !hostclient.Unanswered(err) || time.Since(begin) > d.away {
+			return err
+		}
+		if !said {
+			d.log.Warn("the host daemon does not answer; trying again", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(time.Second):
+		}
+	}
 }
 
 // find returns the first NIC that matches.
@@ -143,7 +165,8 @@ func (d *driver) forget(owner string) error {
 	return d.nicFiles.remove(owner)
 }
 
-// attach attaches a NIC, with the wanted address or, if that is not valid, any. On an error nothing is left.
+// attach attaches a NIC, with the wanted address or, if that is not valid, any. On an error nothing is left, or the next sweep
+// detaches it.
 func (d *driver) attach(ctx context.Context, wanted netip.Addr) (n nic, err error) {
 	n.Owner = ownerPrefix + strings.ToLower(rand.Text()[:16])
 	d.mu.Lock()
@@ -151,10 +174,11 @@ func (d *driver) attach(ctx context.Context, wanted netip.Addr) (n nic, err erro
 	d.mu.Unlock()
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, d.detach(context.WithoutCancel(ctx), n.Owner))
+			err = errors.Join(err, d.release(context.WithoutCancel(ctx), nic{Owner: n.Owner}))
 		}
 	}()
-	err = d.withDaemon(func(c hostclient.Client) error {
+	err = d.untilAnswered(ctx, func(c hostclient.Client) error {
+		n = nic{Owner: n.Owner}
 		r := &hostdpb.AttachNICRequest{ContainerId: n.Owner, Interface: attachedAs, Network: networkName, Allocate: true}
 		answer, err := c.AttachNIC(ctx, r)
 		if err != nil {
@@ -217,6 +241,12 @@ func (n *nic) exchange(wanted netip.Addr) error {
 		}
 	}
 	return fmt.Errorf("address %s: want one of %s", wanted, n.of(wanted.Is6()).Masked())
+}
+
+// release detaches a NIC. If the daemon does not do so now, the next sweep tries again.
+func (d *driver) release(ctx context.Context, n nic) error {
+	n.Released = true
+	return errors.Join(d.keep(n), d.detach(ctx, n.Owner))
 }
 
 // detach detaches a NIC. It succeeds if there is none.

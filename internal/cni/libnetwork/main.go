@@ -46,12 +46,13 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	state := flags.String("state", "/var/lib/unnest/docker", "`DIRECTORY` of the Hostlo networks")
 	interval := flags.Duration("interval", sweepInterval, "time between two looks for NICs that Docker has lost")
 	flags.DurationVar(&d.maxIdle, "max-idle", maxIdle, "how long a NIC may be in no container before Docker has lost it\n")
+	flags.DurationVar(&d.away, "away", awayTime, "how long the host daemon may not answer\nbefore a container fails to start")
 	verbose := flags.Bool("v", false, "log every call")
 	if code, ends := hostclient.Parse(flags, args, 0, usage, stdout, stderr); ends {
 		return code
 	}
-	if *interval <= 0 || d.wait <= 0 || d.maxIdle <= 0 {
-		fmt.Fprintf(stderr, "unnest-cni docker-driver: -interval %v, -wait %v, -max-idle %v: want positive times\n", *interval, d.wait, d.maxIdle)
+	if *interval <= 0 || d.wait <= 0 || d.maxIdle <= 0 || d.away <= 0 {
+		fmt.Fprintf(stderr, "unnest-cni docker-driver: -interval %v, -wait %v, -max-idle %v, -away %v: want positive times\n", *interval, d.wait, d.maxIdle, d.away)
 		return 2
 	}
 	level := slog.LevelInfo

@@ -14,6 +14,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"unnest.io/unnest/internal/cni/cnitest"
 )
 
 // call calls the driver as Docker does. It waits until the driver listens.
@@ -122,6 +127,89 @@ func TestLateRelease(t *testing.T) {
 	l.wantNoNICs()
 }
 
+// Docker's requests wait for a daemon that restarts, or comes up after the guest. One whose answer was lost gets the same NIC.
+func TestDaemonAway(t *testing.T) {
+	l := newDriver(t)
+	l.must("Plugin.Activate", nil)
+	l.host.stop()
+	failed := make(chan error, 2)
+	for _, method := range []string{"IpamDriver.RequestPool", "IpamDriver.RequestAddress"} {
+		go func() {
+			_, err := l.call(method, map[string]any{"PoolID": "10.201.0.0/16"})
+			failed <- err
+		}()
+	}
+	time.Sleep(2 * time.Second) // both meet a daemon that is away
+	select {
+	case err := <-failed:
+		t.Fatalf("while the daemon is away: got %v", err)
+	default:
+	}
+	f := &fault{}
+	l.host.passed = f.passed
+	f.arm("AttachNIC", func() { l.host.stop() })
+	l.host.serve()
+	<-f.fired
+	l.host.serve()
+	for range 2 {
+		if err := <-failed; err != nil {
+			t.Error(err)
+		}
+	}
+	if have := l.host.owners(); len(have) != 1 {
+		t.Errorf("the daemon has %v, want one NIC", have)
+	}
+	l.must("IpamDriver.ReleaseAddress", map[string]any{"PoolID": "10.201.0.0/16", "Address": "10.201.1.1"})
+	l.wantNoNICs()
+}
+
+// A request that fails while the daemon is away leaves nothing, whether the daemon has served it or not.
+func TestFailedRequest(t *testing.T) {
+	l := newGuest(t)
+	l.away = "1s"
+	l.startDriver()
+	f := &fault{}
+	l.host.passed = f.passed
+	for _, served := range []bool{true, false} {
+		if served {
+			f.arm("AttachNIC", func() { l.host.stop() })
+		} else {
+			l.host.stop()
+		}
+		if _, err := l.call("IpamDriver.RequestAddress", map[string]any{"PoolID": "10.201.0.0/16"}); err == nil || !strings.Contains(err.Error(), "detach NIC") {
+			t.Errorf("without the daemon: got %v", err)
+		}
+		l.host.serve()
+		l.wantNoNICs()
+	}
+}
+
+// A NIC in a container whose file is damaged stays there, and is known again.
+func TestDamagedNIC(t *testing.T) {
+	l := newDriver(t)
+	l.must("NetworkDriver.CreateEndpoint", endpointRequest("e1", l.address()))
+	l.Must(link(l.Guest, "ens1", func(nic netlink.Link) error { return netlink.LinkSetNsFd(nic, int(l.Pod.Fd())) }))
+	l.kill(l.driver, syscall.SIGKILL)
+	files, err := filepath.Glob(filepath.Join(l.Dir, "run", "docker", "nics", "*.json"))
+	l.Must(err)
+	for _, file := range files {
+		l.Must(os.WriteFile(file, []byte("{"), 0o600))
+		l.startDriver()
+		l.until("the file is made again", func() error {
+			content, err := os.ReadFile(file)
+			if err == nil && !strings.Contains(string(content), "10.201.1.1/16") {
+				err = fmt.Errorf("it has %s", content)
+			}
+			return err
+		})
+	}
+	if !l.host.has("10.201.1.1") {
+		t.Error("the NIC is gone")
+	}
+	l.must("IpamDriver.ReleaseAddress", map[string]any{"PoolID": "10.201.0.0/16", "Address": "10.201.1.1"})
+	l.wantNoNICs()
+}
+
 // What Docker has not come back for is given back, and nobody else's NIC.
 func TestSweep(t *testing.T) {
 	l := newDriver(t)
@@ -151,13 +239,31 @@ func (l *lab) joinSegment() map[string]any {
 	return r
 }
 
+// makeSandbox makes the network namespace of the container that has joined.
+func (l *lab) makeSandbox() {
+	l.t.Helper()
+	l.Must(os.Symlink(cnitest.Path(l.Pod), filepath.Join(l.Dir, "sandbox")))
+}
+
+// joined waits until the driver has noted that the container is in the segment.
+func (l *lab) joined() {
+	l.t.Helper()
+	l.until("the join is noted", func() error {
+		content, err := os.ReadFile(filepath.Join(l.Dir, "run", "docker", "sandboxes", "e1.json"))
+		if err == nil && !strings.Contains(string(content), `"Joined":true`) {
+			err = fmt.Errorf("the file has %s", content)
+		}
+		return err
+	})
+}
+
 // A container joins its segment even if the driver was killed before Docker made the container's network namespace.
 func TestResumedJoin(t *testing.T) {
 	l := newDriver(t)
 	r := l.joinSegment()
 	l.restartDriver()
 	l.must("Plugin.Activate", nil)
-	l.Must(os.Symlink(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), l.Pod.Fd()), filepath.Join(l.Dir, "sandbox")))
+	l.makeSandbox()
 	l.until("the container is in the segment", func() error {
 		if !l.host.inSegment() {
 			return errors.New("the guest has no endpoint")
@@ -169,12 +275,57 @@ func TestResumedJoin(t *testing.T) {
 	l.wantNoNICs()
 }
 
+// A driver that is killed when the endpoint is in the container already, but has not noted it, joins again.
+func TestJoinKilled(t *testing.T) {
+	l := newDriver(t)
+	f := &fault{}
+	l.host.passed = f.passed
+	f.arm("Check", func() { l.kill(l.driver, syscall.SIGKILL) })
+	r := l.joinSegment()
+	l.makeSandbox()
+	<-f.fired
+	l.startDriver()
+	l.joined()
+	l.must("NetworkDriver.Leave", r)
+	l.wantNoNICs()
+}
+
+// Docker may say nothing of a container that has ended, such as after a crash.
+func TestLostContainer(t *testing.T) {
+	l := newDriver(t)
+	l.joinSegment()
+	l.makeSandbox()
+	l.joined()
+	l.Must(os.Remove(filepath.Join(l.Dir, "sandbox")))
+	l.until("the driver has left the segment", func() error {
+		if l.host.inSegment() {
+			return errors.New("the guest has an endpoint")
+		}
+		return nil
+	})
+	l.wantNoNICs()
+}
+
+// What goes on for a call that Docker has repeated ends with the endpoint.
+func TestRepeatedJoin(t *testing.T) {
+	l := newDriver(t)
+	r := l.joinSegment()
+	l.must("NetworkDriver.Join", r)
+	l.must("NetworkDriver.Leave", r)
+	l.makeSandbox()
+	time.Sleep(3 * time.Second) // a join looks each second for the namespace
+	if l.host.inSegment() {
+		t.Error("the container has joined after it has left")
+	}
+	l.wantNoNICs()
+}
+
 // A join that fails after Docker's call is tried again.
 func TestJoinTriedAgain(t *testing.T) {
 	l := newDriver(t)
 	r := l.joinSegment()
 	l.host.stop()
-	l.Must(os.Symlink(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), l.Pod.Fd()), filepath.Join(l.Dir, "sandbox")))
+	l.makeSandbox()
 	l.until("the failure is said", func() error {
 		log, err := os.ReadFile(filepath.Join(l.Dir, "nsenter.log"))
 		if err == nil && !strings.Contains(string(log), "join segment; trying again") {

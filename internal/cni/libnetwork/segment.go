@@ -124,27 +124,32 @@ func (d *driver) joinSegment(ctx context.Context, s segmentNetwork, r endpoint) 
 	if err != nil {
 		return err
 	}
-	in := sandbox{Network: r.NetworkID, Path: r.SandboxKey}
-	if err := d.sandboxes.write(r.EndpointID, in); err != nil {
-		return fmt.Errorf("keep sandbox of endpoint %s: %w", r.EndpointID, err)
-	}
-	err = d.endpoints(func(lost endpoint, joined bool) error { // Docker forgets those of a crash without a call
-		if lost.NetworkID != r.NetworkID || lost.EndpointID == r.EndpointID || !joined || exists(lost.SandboxKey) {
+	d.endJoining(r.EndpointID) // if Docker has called before
+	err = d.endpoints(func(other endpoint, joined bool) error {
+		switch {
+		case other.NetworkID != r.NetworkID || other.EndpointID == r.EndpointID:
+			return nil
+		case other.SandboxKey != r.SandboxKey && exists(other.SandboxKey):
+			return fmt.Errorf("segment %s: a container of this guest, which docker network inspect shows, is a fraction of it, and a guest has one only: start further containers with --network container:NAME of that one", s.Segment)
+		case !joined:
 			return nil
 		}
-		return d.leaveSegment(ctx, lost)
+		return d.leaveSegment(ctx, other) // Docker forgets those of a crash without a call
 	})
 	if err != nil {
 		return err
+	}
+	in := sandbox{Network: r.NetworkID, Path: r.SandboxKey}
+	if err := d.sandboxes.write(r.EndpointID, in); err != nil {
+		return fmt.Errorf("keep sandbox of endpoint %s: %w", r.EndpointID, err)
 	}
 	if exists(in.Path) {
 		if err := d.addSegment(ctx, args, r.EndpointID, in); err != nil {
 			return err
 		}
-		d.inBackground(ctx, r.EndpointID, func(ctx context.Context) { d.keepIPv6(ctx, r.EndpointID, in.Path) })
-		return nil
+		in.Joined = true
 	}
-	d.joinLater(ctx, args, r.EndpointID, in)
+	d.inBackground(ctx, args, r.EndpointID, in, false)
 	return nil
 }
 
@@ -186,8 +191,9 @@ func (d *driver) keepIPv6(ctx context.Context, id, path string) {
 	}
 }
 
-// inBackground calls f for an endpoint, with a context that endJoining ends.
-func (d *driver) inBackground(ctx context.Context, id string, f func(context.Context)) {
+// inBackground joins, unless the container has joined, keeps IPv6 of it, and leaves the segment when the container has ended, of
+// which Docker says nothing after a crash. endJoining ends it. resumed: another driver has begun.
+func (d *driver) inBackground(ctx context.Context, args *skel.CmdArgs, id string, in sandbox, resumed bool) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	j := joining{cancel, make(chan struct{})}
 	d.mu.Lock()
@@ -196,42 +202,49 @@ func (d *driver) inBackground(ctx context.Context, id string, f func(context.Con
 	go func() {
 		defer close(j.done)
 		defer cancel()
-		f(ctx)
-	}()
-}
-
-// joinLater joins as soon as the container has its network namespace. It tries until that succeeds, or the
-// container has ended, or endJoining.
-func (d *driver) joinLater(ctx context.Context, args *skel.CmdArgs, id string, in sandbox) {
-	d.inBackground(ctx, id, func(ctx context.Context) {
-		err := inSandbox(ctx, in.Path, func(ns.NetNS) (bool, error) { return true, nil })
-		for pause := time.Second; err == nil && exists(in.Path); pause = min(2*pause, time.Minute) {
-			if err := d.addSegment(ctx, args, id, in); err == nil || ctx.Err() != nil {
-				d.keepIPv6(ctx, id, in.Path)
-				return
-			} else {
-				d.log.Error("join segment; trying again", "endpoint", id, "error", err)
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(pause):
-			}
+		if in.Joined || d.joinLater(ctx, args, id, in, resumed) {
+			d.keepIPv6(ctx, id, in.Path)
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		if err != nil {
-			d.log.Error("join segment: the container's network namespace never came", "endpoint", id, "error", err)
-		}
-		err = hostlo.Plugin.Del(ctx, args)
+		err := hostlo.Plugin.Del(ctx, args)
 		if err == nil {
 			err = d.sandboxes.remove(id)
 		}
-		if err != nil { // the next driver tries it again
+		if err != nil && ctx.Err() == nil { // the next driver tries it again
 			d.log.Error("forget a container that has ended", "endpoint", id, "error", err)
 		}
-	})
+	}()
+}
+
+// joinLater joins as soon as the container has its network namespace. It tries until that succeeds, which it reports, or the
+// container or ctx has ended. What an ADD has left that was killed, or could not be undone, would make the next one fail.
+func (d *driver) joinLater(ctx context.Context, args *skel.CmdArgs, id string, in sandbox, left bool) bool {
+	err := inSandbox(ctx, in.Path, func(ns.NetNS) (bool, error) { return true, nil })
+	if err != nil && ctx.Err() == nil {
+		d.log.Error("join segment: the container's network namespace never came", "endpoint", id, "error", err)
+	}
+	for pause := time.Second; err == nil && exists(in.Path); pause = min(2*pause, time.Minute) {
+		var joinErr error
+		if left {
+			joinErr = hostlo.Plugin.Del(ctx, args)
+		}
+		if joinErr == nil {
+			joinErr = d.addSegment(ctx, args, id, in)
+		}
+		if joinErr == nil || ctx.Err() != nil {
+			return joinErr == nil
+		}
+		left = true
+		d.log.Error("join segment; trying again", "endpoint", id, "error", joinErr)
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(pause):
+		}
+	}
+	return false
 }
 
 // endpoints calls f for each endpoint of the Hostlo networks whose file can be read.
@@ -256,13 +269,9 @@ func (d *driver) resumeJoins(ctx context.Context) error {
 		if !ok || err != nil {
 			return err
 		}
-		if joined {
-			d.inBackground(ctx, r.EndpointID, func(ctx context.Context) { d.keepIPv6(ctx, r.EndpointID, r.SandboxKey) })
-			return nil
-		}
 		args, err := d.arguments(s, r)
 		if err == nil {
-			d.joinLater(ctx, args, r.EndpointID, sandbox{Network: r.NetworkID, Path: r.SandboxKey})
+			d.inBackground(ctx, args, r.EndpointID, sandbox{r.NetworkID, r.SandboxKey, joined}, true)
 		}
 		return err
 	})

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
+	"github.com/vishvananda/netlink"
 
 	"unnest.io/unnest/internal/cni/attachment"
 	"unnest.io/unnest/internal/cni/hostclient"
@@ -48,8 +50,9 @@ func (d *driver) maintain(ctx context.Context, interval time.Duration) {
 
 // sweep detaches the driver's NICs that a crash has left, and returns since when others may be such:
 //
-//   - a NIC without a file: the driver was killed while it attached or detached the NIC
-//   - a NIC whose address Docker has released, while the host daemon did not answer
+//   - a NIC without a file: the driver was killed while it attached or detached the NIC. If it is in a container, its file was
+//     damaged, and is made again
+//   - a NIC whose address Docker has released, or whose request has failed, while the host daemon did not answer
 //   - a NIC whose link has not been in a container for maxIdle: Docker was killed while it made or
 //     removed the container
 //
@@ -88,8 +91,13 @@ func (d *driver) sweep(ctx context.Context, before map[string]time.Time) (idle m
 		if !seen {
 			since = time.Now()
 		}
+		inGuest := slices.Contains(macs, n.GetMac())
 		switch {
-		case known && !k.Released && !slices.Contains(macs, n.GetMac()):
+		case known && !k.Released && !inGuest:
+		case !known && !inGuest && !seen: // it may be on its way into the guest, or out of it
+			idle[owner] = since
+		case !known && !inGuest && n.GetState() == hostdpb.NICState_NIC_STATE_ATTACHED:
+			err = errors.Join(err, d.takeOver(n))
 		case known && !k.Released && time.Since(since) < d.maxIdle:
 			idle[owner] = since
 		default:
@@ -105,14 +113,34 @@ func (d *driver) sweep(ctx context.Context, before map[string]time.Time) (idle m
 	return idle, err
 }
 
-// guestMACs are those of the links in the guest's own network namespace.
+// takeOver makes the file of a NIC again.
+func (d *driver) takeOver(n *hostdpb.NIC) error {
+	k, answer := nic{Owner: n.GetContainerId()}, &hostdpb.AttachNICResponse{Nic: n}
+	for _, a := range n.GetAddresses() {
+		answer.Addresses = append(answer.Addresses, &hostdpb.Address{Address: a})
+	}
+	if err := k.read(answer); err != nil {
+		return fmt.Errorf("take over NIC %s: %w", n.GetMac(), err)
+	}
+	return d.keep(k)
+}
+
+// guestMACs are those with which the links in the guest's own network namespace were plugged.
 func guestMACs() (all []string, err error) {
 	links, err := netlinksafe.LinkList()
 	if err != nil {
 		return nil, fmt.Errorf("list links: %w", err)
 	}
 	for _, l := range links {
-		all = append(all, l.Attrs().HardwareAddr.String())
+		all = append(all, pluggedMAC(l.Attrs()).String())
 	}
 	return all, nil
+}
+
+// pluggedMAC is the MAC of a link that a container cannot change. A link without a device has only one that it can.
+func pluggedMAC(a *netlink.LinkAttrs) net.HardwareAddr {
+	if len(a.PermHWAddr) > 0 {
+		return a.PermHWAddr
+	}
+	return a.HardwareAddr
 }
