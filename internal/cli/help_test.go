@@ -28,6 +28,9 @@ func TestHelpFits(t *testing.T) {
 			if line = strings.TrimRight(line, "\n"); utf8.RuneCountInString(line) > width {
 				t.Errorf("%s --help has %d columns: %s", cmd.CommandPath(), utf8.RuneCountInString(line), line)
 			}
+			if strings.TrimRight(line, " ") != line {
+				t.Errorf("%s --help has a line that ends in blanks: %q", cmd.CommandPath(), line)
+			}
 		}
 		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
 			name, _ := pflag.UnquoteUsage(f)

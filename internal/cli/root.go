@@ -117,7 +117,8 @@ func checkLine(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := cmd.ValidateFlagGroups(); err != nil { // its text is for programmers
 			_, given, _ := strings.Cut(err.Error(), "; ")
-			return usage.Errorf("flags %s: give only one", strings.TrimSuffix(given, " were all set"))
+			given = strings.Trim(strings.TrimSuffix(given, " were all set"), "[]")
+			return usage.Errorf("--%s: give only one", strings.ReplaceAll(given, " ", " and --"))
 		}
 		return usage.Wrap(cmp.Or(check(cmd, args), cmd.ValidateRequiredFlags()))
 	}

@@ -3,9 +3,11 @@ package cli
 import (
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -20,8 +22,19 @@ var update = flag.Bool("update", false, "rewrite the expected output of the scri
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"unnest": func() { os.Exit(Main()) },
+		"user":   func() { os.Exit(userMain()) },
 		waiter:   func() { os.Exit(waiterMain()) },
 	})
+}
+
+// userMain is Main for an ordinary user.
+func userMain() int {
+	const nobody = 65534
+	if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(nobody), syscall.Setuid(nobody)); os.Geteuid() == 0 {
+		fmt.Fprintln(os.Stderr, "become an ordinary user:", err)
+		return exitFailure
+	}
+	return Main()
 }
 
 // TestScripts runs the binary like users do, one script per subject.

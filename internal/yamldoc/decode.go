@@ -141,7 +141,7 @@ func kind(n ast.Node) string {
 		return "a YAML anchor, alias or tag, which is not supported"
 	}
 	if text, ok := scalarText(n); ok && text != "" {
-		return fmt.Sprintf("%q", text)
+		return fmt.Sprintf("%.80q", text)
 	}
 	return "nothing"
 }
@@ -149,7 +149,7 @@ func kind(n ast.Node) string {
 // Join appends a key to a path, and quotes it if it has special characters.
 func Join(path, key string) string {
 	if _, err := Name(key); err != nil {
-		key = strconv.Quote(key)
+		key = fmt.Sprintf("%.80q", key)
 	}
 	if path == "" {
 		return key
@@ -201,7 +201,7 @@ func Parser[T any](want string, parse func(string) (T, error), valid func(T) boo
 		value, err := parse(text)
 		if err != nil || !valid(value) {
 			var none T
-			return none, fmt.Errorf("want %s, got %q", want, text)
+			return none, fmt.Errorf("want %s, got %.80q", want, text)
 		}
 		return value, nil
 	}
@@ -231,7 +231,7 @@ var special = regexp.MustCompile(`[^-_.a-zA-Z0-9]`)
 // Name accepts texts that can be part of file names and of paths of keys.
 func Name(text string) (string, error) {
 	if special.MatchString(text) {
-		return "", fmt.Errorf("want letters, digits, _, - and . only, got %q", text)
+		return "", fmt.Errorf("want letters, digits, _, - and . only, got %.80q", text)
 	}
 	return Text(text)
 }
@@ -239,7 +239,7 @@ func Name(text string) (string, error) {
 // Bool accepts true and false.
 func Bool(text string) (bool, error) {
 	if text != "true" && text != "false" {
-		return false, fmt.Errorf("want true or false, got %q", text)
+		return false, fmt.Errorf("want true or false, got %.80q", text)
 	}
 	return text == "true", nil
 }
@@ -265,7 +265,7 @@ func Bytes(text string) (int64, error) {
 		n--
 	}
 	if err != nil || n <= 0 || q.CmpInt64(math.MaxInt64) >= 0 {
-		return 0, fmt.Errorf("want a positive number of bytes such as 1280, 64KiB or 2GiB, got %q", text)
+		return 0, fmt.Errorf("want a positive number of bytes such as 1280, 64KiB or 2GiB, got %.80q", text)
 	}
 	return n, nil
 }

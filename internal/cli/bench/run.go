@@ -45,8 +45,21 @@ func start(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
+	accel, err := ready(ctx, o)
+	if err != nil {
+		return err
+	}
 	spec.AddMetrics(bench.Metrics(spec)...)
-	return begin(o.Streams, o.Dir, "unnest bench", spec, func(dir *rundir.Dir) (bool, error) { return measure(ctx, o, spec, dir) })
+	return begin(o.Streams, o.Dir, "unnest bench", spec, func(dir *rundir.Dir) (bool, error) { return measure(ctx, o, accel, spec, dir) })
+}
+
+// ready chooses the accelerator, and returns an error unless this machine can run experiments. It makes nothing.
+func ready(ctx context.Context, o Options) (guest.Choice, error) {
+	accel, err := guest.ChooseAccel(guest.Accel(o.Accel))
+	if err == nil {
+		err = doctor.Preflight(ctx, doctor.System(image.CacheDir()), doctor.ForMeasurements)
+	}
+	return accel, err
 }
 
 // begin measures a run in directory, or in a new one named after time and experiment if directory is empty. It removes the run if no
@@ -121,7 +134,10 @@ func resume(ctx context.Context, o Options) error {
 	// A complete run can have unsupported executions, which are tried again.
 	// With --noisy, it may lack blocks that a noisy machine kept it from.
 	if err == nil && (dir.Run().State != result.Complete || len(dir.Run().Failures) > 0 || o.Noisy && spec.Until > 0) {
-		_, err = measure(ctx, o, spec, dir)
+		var accel guest.Choice
+		if accel, err = ready(ctx, o); err == nil {
+			_, err = measure(ctx, o, accel, spec, dir)
+		}
 	}
 	return finish(o.Streams, o.Resume, "unnest bench", errors.Join(err, dir.Close()))
 }
@@ -135,14 +151,7 @@ func needsVirtualization(c stack.Configuration) bool {
 
 // measure brings the experiment up, runs it and takes it down. begun reports whether the
 // executions began.
-func measure(ctx context.Context, o Options, s *experiment.Spec, dir *rundir.Dir) (begun bool, err error) {
-	accel, err := guest.ChooseAccel(guest.Accel(o.Accel))
-	if err != nil {
-		return false, err
-	}
-	if err := doctor.Preflight(ctx, doctor.System(image.CacheDir()), doctor.ForMeasurements); err != nil {
-		return false, err
-	}
+func measure(ctx context.Context, o Options, accel guest.Choice, s *experiment.Spec, dir *rundir.Dir) (begun bool, err error) {
 	binaries, err := guestimage.BinariesDir()
 	if err != nil {
 		return false, err

@@ -75,6 +75,16 @@ func createRunOf(t *testing.T, path string, spec *experiment.Spec, state result.
 	}
 }
 
+// beginSmall begins a run of the experiment small, whose measurement fails before its first execution.
+func beginSmall(t *testing.T, streams terminal.Streams, directory string, failure error) error {
+	t.Helper()
+	spec, err := experiment.Parse("small.yaml", []byte(small))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return begin(streams, directory, "unnest bench", spec, func(*rundir.Dir) (bool, error) { return false, failure })
+}
+
 // If the run directory cannot be created, or has another run, nothing is booted and no
 // file changes.
 func TestStartWithoutDirectory(t *testing.T) {
@@ -118,7 +128,7 @@ func TestStartWithoutDirectory(t *testing.T) {
 			tt.prepare(t, dir)
 			before := content(t, dir)
 			var out, errOut bytes.Buffer
-			err := start(t.Context(), Options{Streams: terminal.Streams{Out: &out, Err: &errOut}, Experiment: "selftest", Dir: tt.output})
+			err := beginSmall(t, terminal.Streams{Out: &out, Err: &errOut}, tt.output, errors.New("it measured"))
 			if err == nil || !strings.Contains(err.Error(), tt.want) || tt.is != nil && !errors.Is(err, tt.is) {
 				t.Errorf("got %v, want %q", err, tt.want)
 			}
@@ -144,9 +154,9 @@ func TestStartFailsEarly(t *testing.T) {
 			}
 		}
 		var out, errOut bytes.Buffer
-		err := start(t.Context(), Options{Streams: terminal.Streams{Out: &out, Err: &errOut}, Experiment: "selftest", Dir: path, Accel: "xen"})
-		if err == nil || !strings.Contains(err.Error(), `accelerator "xen"`) {
-			t.Errorf("got %v; want the accelerator refused", err)
+		broken := errors.New("no guest boots")
+		if err := beginSmall(t, terminal.Streams{Out: &out, Err: &errOut}, path, broken); !errors.Is(err, broken) {
+			t.Errorf("got %v, want %v", err, broken)
 		}
 		want := map[string]string{"results": "/"}
 		if own {
@@ -367,9 +377,13 @@ func TestFirstReport(t *testing.T) {
 func TestStartChecksTheMachine(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("PATH", dir)
-	err := start(t.Context(), Options{Streams: discarded(), Experiment: "selftest", Dir: filepath.Join(dir, "run"), Accel: "tcg"})
-	if err == nil || !strings.Contains(err.Error(), "apt-get install ") || !strings.Contains(err.Error(), " sockperf") {
+	o := Options{Streams: discarded(), Experiment: "selftest", Dir: filepath.Join(dir, "runs", "run"), Accel: "tcg"}
+	if err := start(t.Context(), o); err == nil || !strings.Contains(err.Error(), "apt-get install ") || !strings.Contains(err.Error(), " sockperf") {
 		t.Errorf("got %v", err)
+	}
+	o.Accel = "xen"
+	if err := start(t.Context(), o); err == nil || !strings.Contains(err.Error(), `accelerator "xen"`) {
+		t.Errorf("got %v; want the accelerator refused", err)
 	}
 	if left := content(t, dir); len(left) > 0 {
 		t.Errorf("left %v", left)

@@ -15,6 +15,7 @@ import (
 	"unnest.io/unnest/internal/cli/terminal"
 	"unnest.io/unnest/internal/cli/usage"
 	"unnest.io/unnest/internal/measure/machines/thishost"
+	"unnest.io/unnest/internal/testbed/doctor"
 	"unnest.io/unnest/internal/testbed/image"
 	"unnest.io/unnest/internal/testbed/lab"
 )
@@ -57,6 +58,9 @@ within the last hour, stays.`,
 
 // Run removes what is left.
 func Run(ctx context.Context, o Options) error {
+	if err := doctor.Preflight(ctx, doctor.System(image.CacheDir()), doctor.ForCleaning); err != nil {
+		return err
+	}
 	labs, err := lab.Clean(ctx, o.DryRun)
 	work, workErr := thishost.CleanWork(image.CacheDir(), o.DryRun)
 	pruned, pruneErr := prune(ctx, o)

@@ -43,7 +43,6 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"up", "--proxy-mode", "ipvs"}, "want one of iptables, nftables"},
 		{[]string{"up", "--ip-families", "ipv5"}, "want one of ipv4, ipv6, ipv4,ipv6"},
 		{[]string{"up", "node1"}, `unexpected argument "node1"`},
-		{[]string{"up", "--kubernetes", "/nowhere"}, "run `make kubernetes`"},
 		{[]string{"kubeconfig"}, "no cluster is up"},
 		{[]string{"status"}, "no cluster is up"},
 		{[]string{"load"}, "missing argument ARCHIVE"},
@@ -60,5 +59,14 @@ func TestWrongUsage(t *testing.T) {
 				t.Errorf("something was made (%v)", err)
 			}
 		})
+	}
+}
+
+// A machine that lacks programs is refused before those of Kubernetes are looked for.
+func TestUpChecksTheMachine(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	_, _, err := execute(t, "up", "--kubernetes", "/nowhere", "--accel", "tcg")
+	if err == nil || !strings.Contains(err.Error(), "apt-get install ") || !strings.Contains(err.Error(), " qemu-system-x86") {
+		t.Errorf("got %v", err)
 	}
 }

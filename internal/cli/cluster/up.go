@@ -88,6 +88,9 @@ func (o upOptions) check() error {
 }
 
 func up(ctx context.Context, streams terminal.Streams, o upOptions) error {
+	if err := doctor.Preflight(ctx, doctor.System(image.CacheDir()), doctor.ForGuests); err != nil {
+		return err
+	}
 	accel, err := guest.ChooseAccel(guest.Accel(o.accel))
 	if err != nil {
 		return err
@@ -104,9 +107,6 @@ func up(ctx context.Context, streams terminal.Streams, o upOptions) error {
 		if _, err := os.Stat(kube); err != nil {
 			return fmt.Errorf("--split-pods: find the controller: %w: run `make kubernetes`", err)
 		}
-	}
-	if err := doctor.Preflight(ctx, doctor.System(image.CacheDir()), doctor.ForGuests); err != nil {
-		return err
 	}
 	o.Progress = func(step string) { fmt.Fprintln(streams.Err, step) }
 	if o.Image, err = cluster.BuildImage(ctx, binaries, o.Programs, o.Progress); err != nil {

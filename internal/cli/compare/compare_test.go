@@ -17,7 +17,7 @@ func TestNewCmd(t *testing.T) {
 	}{
 		{[]string{"a", "b"}, Options{A: "a", B: "b"}},
 		{[]string{"a", "b", "--format", "csv", "-o", "x"}, Options{A: "a", B: "b", Output: document.Output{Format: "csv", File: "x"}}},
-		{[]string{"-f", "pkb", "--output", "x", "a", "b"}, Options{A: "a", B: "b", Output: document.Output{Format: "pkb", File: "x"}}},
+		{[]string{"-f", "csv", "--output", "x", "a", "b"}, Options{A: "a", B: "b", Output: document.Output{Format: "csv", File: "x"}}},
 		{[]string{"--summary", "1,2,3", "4,5,6", "--json"}, Options{A: "1,2,3", B: "4,5,6", Summary: true, Output: document.Output{JSON: true}}},
 		{[]string{"--summary", "--", "-1,2,3", "4,5,6"}, Options{A: "-1,2,3", B: "4,5,6", Summary: true}},
 	}

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/containernetworking/cni/libcni"
+
 	"unnest.io/unnest/internal/check"
 	"unnest.io/unnest/internal/check/cni"
 	"unnest.io/unnest/internal/cli/console"
@@ -75,6 +77,9 @@ func (f *flags) readNetwork() error {
 	text, err := os.ReadFile(f.Arg(0))
 	if err != nil {
 		return fmt.Errorf("%w: read network configuration list: %w", console.ErrUsage, err)
+	}
+	if _, err := libcni.ConfListFromBytes(text); err != nil {
+		return fmt.Errorf("%w: read network configuration list %s: %w", console.ErrUsage, f.Arg(0), err)
 	}
 	f.network.List, f.network.Path = text, filepath.SplitList(f.path)
 	return nil

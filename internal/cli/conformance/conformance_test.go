@@ -42,14 +42,16 @@ func run(args ...string) (stdout, stderr string, exit int) {
 
 func TestWrongUsage(t *testing.T) {
 	dir := list(t)
-	conflist := filepath.Join(dir, "n.conflist")
+	conflist, broken := filepath.Join(dir, "n.conflist"), filepath.Join(dir, "broken")
 	for want, args := range map[string][]string{
-		"want one network configuration list, got 0": {},
-		"got 2 arguments":         {conflist, conflist},
-		"no such file":            {filepath.Join(dir, "none")},
-		"not defined":             {"--colour", conflist},
-		`peer "me": want ADDRESS`: {"--peer", "me", conflist},
-		"missing closing":         {"--run", "(", conflist},
+		"want one network configuration list, got 0":             {},
+		"list " + broken + ": error parsing":                     {broken},
+		"wrong usage: read network":                              {"churn", broken},
+		"got 2 arguments":                                        {conflist, conflist},
+		"no such file":                                           {filepath.Join(dir, "none")},
+		"not defined":                                            {"--colour", conflist},
+		`peer "me": want ADDRESS`:                                {"--peer", "me", conflist},
+		"missing closing":                                        {"--run", "(", conflist},
 		"want one network configuration list, got 3":             {"churn", "a", "b", "c"},
 		`"-1" for flag -pods: want a whole number of at least 1`: {"churn", "--pods", "-1", conflist},
 		`"x" for flag -spare-links: want a whole number of at`:   {"--spare-links", "x", conflist},

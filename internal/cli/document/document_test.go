@@ -65,7 +65,7 @@ func TestFormat(t *testing.T) {
 		{"json", "report.html", "json"},
 	}
 	for _, tt := range tests {
-		got, err := Output{Format: tt.format, File: tt.file}.format()
+		got, err := Output{Format: tt.format, File: tt.file, Samples: true}.format()
 		if err != nil || got.Name != tt.want {
 			t.Errorf("format %q, file %q: got %s, %v; want %s", tt.format, tt.file, got.Name, err, tt.want)
 		}
@@ -77,7 +77,7 @@ func TestUnknownExtension(t *testing.T) {
 	doc := runs.Build(result.Run{ID: "r1", Title: "A run"}, nil, runs.Options{})
 	file := filepath.Join(t.TempDir(), "report.pdf")
 	for _, err := range []error{Output{File: file}.Check(), Output{File: file}.Print(terminal.Streams{}, doc)} {
-		want := ": unknown extension .pdf: want .txt (text), .csv (csv), .json (json), .md (markdown), .html (html), .bench.txt (gobench), .pkb.jsonl (pkb), or add --format"
+		want := ": unknown extension .pdf: want .txt (text), .csv (csv), .json (json), .md (markdown), .html (html), or add --format"
 		if _, ok := errors.AsType[*usage.Error](err); !ok || err.Error() != "--output "+file+want {
 			t.Errorf("got %v", err)
 		}
@@ -98,7 +98,7 @@ func TestPrint(t *testing.T) {
 		if err := f.Print(&want, doc); err != nil {
 			t.Fatal(err)
 		}
-		cmd, output := &cobra.Command{}, Output{}
+		cmd, output := &cobra.Command{}, Output{Samples: true}
 		output.AddFlags(cmd)
 		if err := cmd.ParseFlags([]string{"--format", f.Name}); err != nil {
 			t.Fatal(err)
@@ -146,6 +146,39 @@ func TestWriteFile(t *testing.T) {
 	names, err := filepath.Glob(filepath.Join(dir, ".*"))
 	if err != nil || len(names) > 0 {
 		t.Errorf("left behind: %v, %v", names, err)
+	}
+}
+
+// What WriteFile would refuse is refused before the work. That of a directory that the user may not write is in
+// the scripts of package cli.
+func TestCheckFile(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"": "", file: "", filepath.Join(dir, "new"): "", "/dev/null": "",
+		dir:                             "it is a directory: name a file in it",
+		filepath.Join(dir, "none", "x"): "no such file or directory: make its directory first",
+		filepath.Join(file, "x"):        "not a directory: name a file in another directory",
+	} {
+		if want != "" {
+			want = "write " + name + ": " + want
+		}
+		if err := CheckFile(name); (err == nil) != (want == "") || err != nil && err.Error() != want {
+			t.Errorf("%q: got %v, want %q", name, err, want)
+		}
+	}
+}
+
+// Only the report of a run has samples to print.
+func TestFormatsOfSamples(t *testing.T) {
+	for _, o := range []Output{{Format: "pkb"}, {File: "x.bench.txt"}} {
+		_, err := o.format()
+		if _, ok := errors.AsType[*usage.Error](err); !ok || !strings.Contains(err.Error(), " prints the samples of one run: use unnest report on it, or another format: text, csv, json, markdown, html") {
+			t.Errorf("%+v: got %v", o, err)
+		}
 	}
 }
 

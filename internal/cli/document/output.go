@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"unnest.io/unnest/internal/cli/terminal"
 	"unnest.io/unnest/internal/cli/usage"
@@ -23,19 +24,22 @@ import (
 
 // Output says how a document is printed and where to.
 type Output struct {
-	Format string // a name of render.Formats; empty: by the extension of File, else text
-	File   string // empty: standard output
-	JSON   bool   // the same as Format json
+	Format  string // a name of render.Formats; empty: by the extension of File, else text
+	File    string // empty: standard output
+	JSON    bool   // the same as Format json
+	Samples bool   // the document has the samples of a run
 }
 
 // AddFlags gives cmd the flags --format and --output.
 func (o *Output) AddFlags(cmd *cobra.Command) {
-	var names []string
-	for _, f := range render.Formats {
-		names = append(names, f.Name)
-	}
-	cmd.Flags().VarP(usage.Choice(&o.Format, names...), "format", "f", "output format (default: by the extension of --output, else text)")
+	AddFormat(cmd, &o.Format, o.Samples)
 	cmd.Flags().StringVarP(&o.File, "output", "o", "", "write to `FILE` instead of standard output; a failed write changes nothing")
+}
+
+// AddFormat gives cmd the flag --format for documents with or without samples.
+func AddFormat(cmd *cobra.Command, format *string, samples bool) {
+	names := render.Names(samples)
+	cmd.Flags().VarP(usage.Choice(format, names...), "format", "f", "output `FORMAT`: "+strings.Join(names, ", ")+" (default: by the extension of --output, else text)")
 }
 
 // AddJSONFlag gives cmd the flag --json, which excludes --format.
@@ -44,21 +48,34 @@ func (o *Output) AddJSONFlag(cmd *cobra.Command, help string) {
 	cmd.MarkFlagsMutuallyExclusive("json", "format")
 }
 
-// Check returns an error unless the format is known and the directory of the file
-// exists. Commands call it before they start to work.
+// Check returns an error unless the document can have the format, and CheckFile's. Commands
+// call it before they start to work.
 func (o Output) Check() error {
 	_, err := o.format()
 	return errors.Join(err, CheckFile(o.File))
 }
 
-// CheckFile returns an error unless the directory of the file exists. An empty name is
-// standard output.
+// CheckFile returns an error unless the file can be made or replaced. An empty name is standard
+// output.
 func CheckFile(name string) error {
 	if name == "" {
 		return nil
 	}
-	if _, err := os.Stat(filepath.Dir(name)); err != nil {
-		return fmt.Errorf("write %s: %w: make its directory first", name, WithoutPath(err))
+	path := name
+	if target, err := filepath.EvalSymlinks(name); err == nil {
+		path = target
+	}
+	switch info, err := os.Stat(path); {
+	case err == nil && info.IsDir():
+		return fmt.Errorf("write %s: it is a directory: name a file in it", name)
+	case err == nil && !info.Mode().IsRegular(): // a device is not replaced
+		return nil
+	}
+	switch err := unix.Faccessat(unix.AT_FDCWD, filepath.Dir(path)+"/", unix.W_OK|unix.X_OK, unix.AT_EACCESS); {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("write %s: %w: make its directory first", name, err)
+	case err != nil:
+		return fmt.Errorf("write %s: %w: name a file in another directory", name, err)
 	}
 	return nil
 }
@@ -83,9 +100,17 @@ func (o Output) Print(streams terminal.Streams, doc document.Document) error {
 	return nil
 }
 
-// format returns the format asked for, by name or by the extension of the file. A file
-// without an extension is text.
+// format returns the format asked for, by name or by the extension of the file, if the document
+// can have it. A file without an extension is text.
 func (o Output) format() (render.Format, error) {
+	format, err := o.chosen()
+	if err == nil && format.Samples && !o.Samples {
+		err = usage.Errorf("format %s prints the samples of one run: use unnest report on it, or another format: %s", format.Name, strings.Join(render.Names(false), ", "))
+	}
+	return format, err
+}
+
+func (o Output) chosen() (render.Format, error) {
 	switch {
 	case o.JSON:
 		return render.FormatNamed("json")
@@ -95,7 +120,9 @@ func (o Output) format() (render.Format, error) {
 	var best render.Format
 	var known []string
 	for _, f := range render.Formats {
-		known = append(known, fmt.Sprintf("%s (%s)", f.Extension, f.Name))
+		if o.Samples || !f.Samples {
+			known = append(known, fmt.Sprintf("%s (%s)", f.Extension, f.Name))
+		}
 		if strings.HasSuffix(o.File, f.Extension) && len(f.Extension) > len(best.Extension) {
 			best = f
 		}
@@ -117,16 +144,16 @@ func WriteFile(path string, write func(io.Writer) error) error {
 	if err := write(&content); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
+	if err := CheckFile(path); err != nil {
+		return err
+	}
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
 	}
 	info, err := os.Stat(path)
-	switch {
-	case err == nil && info.IsDir():
-		return fmt.Errorf("write %s: it is a directory: name a file in it", path)
-	case err == nil && !info.Mode().IsRegular():
+	if err == nil && !info.Mode().IsRegular() {
 		err = os.WriteFile(path, content.Bytes(), 0)
-	default:
+	} else {
 		err = replace(path, content.Bytes())
 	}
 	if err != nil {

@@ -25,9 +25,9 @@ type FoundRun struct {
 	Run result.Run
 }
 
-// FindRuns returns the runs in the directories below parent, the newest first, and the directories whose runs
-// this version cannot read. It reads no samples, so a journal may be damaged.
-func FindRuns(parent string) (found []FoundRun, unreadable []string, err error) {
+// FindRuns returns the runs in the directories below parent, the newest first, and why others cannot be read.
+// It reads no samples, so a journal may be damaged.
+func FindRuns(parent string) (found []FoundRun, unreadable []error, err error) {
 	entries, err := os.ReadDir(parent)
 	if err != nil {
 		return nil, nil, fmt.Errorf("list runs: %w: name the directory that holds runs", err)
@@ -36,8 +36,10 @@ func FindRuns(parent string) (found []FoundRun, unreadable []string, err error) 
 		dir := filepath.Join(parent, e.Name())
 		switch run, err := rundir.ReadRun(dir); {
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR): // not a run
-		case err != nil, run.Schema > result.Schema:
-			unreadable = append(unreadable, dir)
+		case err != nil:
+			unreadable = append(unreadable, err)
+		case run.Schema > result.Schema:
+			unreadable = append(unreadable, fmt.Errorf("read run directory %s: a later version of unnest has written it", dir))
 		default:
 			found = append(found, FoundRun{dir, run})
 		}

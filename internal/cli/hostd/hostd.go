@@ -106,6 +106,9 @@ func (o Options) load() (quota.Config, error) {
 func Run(ctx context.Context, opts Options) error {
 	opts.Streams = opts.Streams.Unwatched()
 	log, level := opts.logger()
+	if _, err := opts.load(); err != nil { // before a warning that it cannot be watched
+		return err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	var watching sync.WaitGroup
 	defer watching.Wait()

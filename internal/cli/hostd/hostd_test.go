@@ -50,6 +50,8 @@ func TestWrongLines(t *testing.T) {
 	dir := t.TempDir()
 	file, empty := filepath.Join(dir, "file"), filepath.Join(dir, "empty")
 	config := configFile(t, "")
+	t.Setenv("KUBECONFIG", dir+"/nowhere")
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	if err := errors.Join(os.WriteFile(file, []byte("tenants: 5"), 0o600), os.WriteFile(empty, nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
@@ -59,6 +61,8 @@ func TestWrongLines(t *testing.T) {
 	}{
 		{[]string{"x"}, `unexpected argument "x"`},
 		{[]string{"--config", dir + "/nowhere", "--state", dir}, "write one, or name it with --config"},
+		{[]string{"--config", dir + "/no/where", "--state", dir}, "write one, or name it with --config"},
+		{[]string{"policy", "run", "--server", "127.0.0.1:1", "--credentials", dir}, "find a cluster: no kubeconfig; set KUBECONFIG, or give --kubeconfig FILE"},
 		{[]string{"--config", file, "--state", dir}, file + ":1: tenants: "},
 		{[]string{"--config", config, "--state", file}, "open state directory: "},
 		{[]string{"--config", config, "--state", dir, "--listen", "7443"}, `--listen "7443": want IP-ADDRESS:PORT`},

@@ -13,12 +13,12 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"unnest.io/unnest/internal/cli/usage"
 	"unnest.io/unnest/internal/hostapi/hostdpb"
 	"unnest.io/unnest/internal/hostapi/identity"
 	"unnest.io/unnest/internal/kube/policyclient"
+	"unnest.io/unnest/internal/measure/pods"
 )
 
 type policyRunOptions struct {
@@ -55,11 +55,9 @@ certificate; the policies that are in force stay.`,
 }
 
 func (o policyRunOptions) run(ctx context.Context) error {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = o.kubeconfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.context}).ClientConfig()
+	config, err := pods.ReadConfig(o.kubeconfig, o.context)
 	if err != nil {
-		return fmt.Errorf("read kubeconfig: %w", err)
+		return err
 	}
 	tls, err := identity.ClientConfig(o.credentials)
 	if err != nil {

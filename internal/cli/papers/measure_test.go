@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,18 +15,20 @@ import (
 	"unnest.io/unnest/internal/cli/terminal"
 )
 
-// bench stands for unnest bench: it logs its arguments, writes the published run of levels, and fails for
-// every other experiment.
+// bench stands for unnest bench: it logs its arguments, writes the published run of levels, fails for hostlo
+// before it begins, and begins every other experiment and fails then.
 const bench = `#!/bin/sh
 echo "$*" >>"$LOG"
 case "$*" in
 "bench levels --output "*) cp -r "$RUNS/levels" "$4" ;;
-*) exit 1 ;;
+*hostlo*) exit 1 ;;
+*--resume*) exit 1 ;;
+*) for dir; do :; done; mkdir -p "$dir"; echo '{"state":"interrupted"}' >"$dir/run.json"; exit 1 ;;
 esac
 `
 
-// Each experiment that the claims need is measured once, those with the most claims for their time first, and one that
-// fails is named, while the others go on.
+// Each experiment that the claims need is measured once, those with the most claims for their time first. One that
+// fails is named, while the others go on, unless it fails before it begins.
 func TestMeasure(t *testing.T) {
 	dir := t.TempDir()
 	program, log, runsDir := filepath.Join(dir, "unnest"), filepath.Join(dir, "log"), filepath.Join(dir, "runs")
@@ -48,7 +51,7 @@ func TestMeasure(t *testing.T) {
 	all := studies(published)[:3]
 	for i, want := range []string{
 		"bench levels --suite reserved --output DIR/levels-reserved\nbench levels --output DIR/levels\nbench multilevel --suite network --output DIR/multilevel-network\n",
-		"bench levels --suite reserved --output DIR/levels-reserved\nbench multilevel --suite network --output DIR/multilevel-network\n", // what is complete stays
+		"bench --resume DIR/levels-reserved\nbench --resume DIR/multilevel-network\n", // what is complete stays
 	} {
 		var progress bytes.Buffer
 		err := measure(t.Context(), Options{Streams: terminal.Streams{Err: &progress}, Run: runsDir}, program, all)
@@ -62,10 +65,18 @@ func TestMeasure(t *testing.T) {
 		if diff := cmp.Diff(want, strings.ReplaceAll(string(got), runsDir, "DIR")); diff != "" {
 			t.Errorf("%d: commands differ (-want +got):\n%s", i, diff)
 		}
-		if !strings.HasPrefix(progress.String(), "[1/3] unnest bench levels --suite reserved --output ") {
+		if first, _, _ := strings.Cut(progress.String(), "\n"); !strings.HasPrefix(first, "[1/3] unnest bench ") || !strings.HasSuffix(first, "/levels-reserved (claims: 20)") {
 			t.Errorf("%d: %s", i, &progress)
 		}
 	}
+	all = []study{{experiment: "hostlo"}, {experiment: "levels-reserved"}}
+	if err := measure(t.Context(), Options{Streams: terminal.Streams{Err: io.Discard}, Run: runsDir}, program, all); !errors.Is(err, errNotBegun) {
+		t.Errorf("one that fails before it begins: got %v", err)
+	}
+	if got, err := os.ReadFile(log); err != nil || strings.Count(string(got), "\n") != 1 {
+		t.Errorf("after one that has failed before it began: %v, commands:\n%s", err, got)
+	}
+	all = studies(published)[:3]
 	if got := complete(runsDir, all); len(got) != 1 || filepath.Base(got[0]) != "levels" {
 		t.Errorf("complete: %q", got)
 	}

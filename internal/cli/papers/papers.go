@@ -26,6 +26,8 @@ import (
 	"unnest.io/unnest/internal/measure/rundir"
 	"unnest.io/unnest/internal/report/claims"
 	"unnest.io/unnest/internal/report/provenance"
+	"unnest.io/unnest/internal/testbed/doctor"
+	"unnest.io/unnest/internal/testbed/image"
 )
 
 // Options are the arguments and flags of the command.
@@ -80,11 +82,14 @@ func Run(ctx context.Context, opts Options) error {
 	var failed error
 	if opts.Run != "" {
 		program, err := os.Executable()
+		all := studies(runs)
+		if err == nil && len(complete(opts.Run, all)) < len(all) {
+			err = doctor.Preflight(ctx, doctor.System(image.CacheDir()), doctor.ForMeasurements)
+		}
 		if err != nil {
 			return err
 		}
-		all := studies(runs)
-		if failed = measure(ctx, opts, program, all); ctx.Err() != nil {
+		if failed = measure(ctx, opts, program, all); ctx.Err() != nil || errors.Is(failed, errNotBegun) {
 			return failed
 		}
 		opts.Dirs = append(opts.Dirs, complete(opts.Run, all)...)
@@ -162,8 +167,11 @@ func studies(runs map[string]provenance.Source) []study {
 	return all
 }
 
+// errNotBegun says that an experiment made no run, as the next ones would not either.
+var errNotBegun = errors.New("it failed before it began")
+
 // measure measures each experiment by program, this one, into a directory below opts.Run, unless a run there is complete.
-// It continues a run that is not. The error names the experiments that failed; the others have been measured.
+// It continues a run that is not. The error names the experiments that failed; the others have been measured, unless it is errNotBegun.
 func measure(ctx context.Context, opts Options, program string, all []study) error {
 	var failed []string
 	for i, s := range all {
@@ -178,7 +186,7 @@ func measure(ctx context.Context, opts Options, program string, all []study) err
 		default:
 			args = []string{"bench", "--resume", dir}
 		}
-		fmt.Fprintf(opts.Streams.Err, "[%d/%d] unnest %s (%d claims)\n", i+1, len(all), strings.Join(args, " "), s.claims)
+		fmt.Fprintf(opts.Streams.Err, "[%d/%d] unnest %s (claims: %d)\n", i+1, len(all), strings.Join(args, " "), s.claims)
 		cmd := exec.CommandContext(ctx, program, args...)
 		cmd.Stderr = opts.Streams.Err
 		// It removes what it has made, and its run can be continued.
@@ -186,6 +194,9 @@ func measure(ctx context.Context, opts Options, program string, all []study) err
 		err := cmd.Run()
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
+		}
+		if _, none := rundir.ReadRun(dir); err != nil && none != nil {
+			return fmt.Errorf("measure for %s: %s: %w", opts.Run, s.experiment, errNotBegun)
 		}
 		if err != nil {
 			failed = append(failed, s.experiment)

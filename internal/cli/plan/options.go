@@ -212,7 +212,7 @@ func readTable(t *catalogue.Table, dir string) error {
 	switch {
 	case os.IsNotExist(err):
 		_, err = catalogue.Builtin(t.Name) // which says what is built in
-		return err
+		return usage.Wrap(err)
 	case err != nil:
 		return fmt.Errorf("catalogue: %w", err)
 	}

@@ -5,6 +5,7 @@
 package plan
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -21,7 +22,6 @@ import (
 	"unnest.io/unnest/internal/plan/trace"
 	"unnest.io/unnest/internal/plan/use"
 	page "unnest.io/unnest/internal/report/document"
-	"unnest.io/unnest/internal/report/render"
 )
 
 // Options are the flags of the command.
@@ -95,9 +95,9 @@ Each user has VMs of their own. The plans are:
   unnest plan --trace google2011:clusterdata-2011-2 --replay=20 --at 0..1h
   unnest plan --trace jobs.csv --columns jobs.yaml
   unnest plan --trace users.csv --shard 0/8 -o 0.json`,
-		Args: func(_ *cobra.Command, args []string) error {
+		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usage.Errorf("unexpected argument %q: to plan a file, give --trace %s", args[0], args[0])
+				return usage.Errorf("unexpected argument %q%s", args[0], cmp.Or(usage.SuggestValue(cmd, args[0]), ": to plan a file, give --trace "+args[0]))
 			}
 			return nil
 		},
@@ -125,7 +125,7 @@ func (o *Options) addFlags(cmd *cobra.Command) {
 	f.Float64Var(&o.Least, "min-saving", 0, "leave out steps of a cluster with nodes that save less than these `DOLLARS` for an hour")
 	f.StringVar(&o.Explain, "explain", "", "show where the pods of `USER` go, and what each move saves")
 	f.StringVar(&o.Links, "links", "", "show the cost of VMs against the traffic between VMs, which is `all|annotations|FILE`: the same for every two containers of a pod; the annotation "+kubernetes.LinksAnnotation+" of pods in a kubectl dump; or a CSV file with the columns "+strings.Join(trace.LinkColumns, ","))
-	f.StringVar(&o.HostloRun, "hostlo-run", "", "for --links, derive a price of traffic between VMs from the latencies of "+latency.SameNode+" and "+latency.Hostlo+" in the run directory `DIR[,case=CASE][,link-cpu=VCPUS]`; a link of weight 1 uses 0.01 vCPUs within a VM")
+	f.StringVar(&o.HostloRun, "hostlo-run", "", "for --links, derive a price of traffic between VMs from the latencies of "+latency.SameNode+" and "+latency.Hostlo+" in the run directory `DIR`, or DIR,case=CASE,link-cpu=VCPUS; a link of weight 1 uses 0.01 vCPUs within a VM")
 	f.StringVar(&o.Replay, "replay", "", "let the pods of the trace come and go (google2011, or sorted columns), and show what the VMs cost over that time; so many `CONTAINERS` move when pods come or go")
 	f.Lookup("replay").NoOptDefVal = defaultMigrations
 	f.StringVar(&o.Write, "write", "", "write to the new or empty directory `[PLAN:]DIR` what the plan best, spread, hostlo or whole (default: best) needs: manifests of split pods; the VMs of a cluster with nodes, for Karpenter, eksctl and Terraform; patches with the requests of --use")
@@ -144,18 +144,14 @@ func (o *Options) addFlags(cmd *cobra.Command) {
 
 // Output says how a plan is printed and where to.
 type Output struct {
-	Format string   // a name of render.Formats; empty: by the extension of each file, else text
+	Format string   // a name of document.AddFormat; empty: by the extension of each file, else text
 	JSON   bool     // the same as Format json
 	Files  []string // none: standard output
 }
 
 func (o *Output) addFlags(cmd *cobra.Command) {
-	var names []string
-	for _, f := range render.Formats {
-		names = append(names, f.Name)
-	}
 	f := cmd.Flags()
-	f.VarP(usage.Choice(&o.Format, names...), "format", "f", "output format (default: by the extension of --output, else text)")
+	document.AddFormat(cmd, &o.Format, false)
 	f.StringArrayVarP(&o.Files, "output", "o", nil, "write to `FILE` instead of standard output; may be repeated, such as -o plan.json -o plan.html; a failed write changes nothing")
 	f.BoolVar(&o.JSON, "json", false, "print JSON, with every user")
 	cmd.MarkFlagsMutuallyExclusive("json", "format")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"text/tabwriter"
@@ -16,6 +17,7 @@ import (
 	"unnest.io/unnest/internal/cli/terminal"
 	"unnest.io/unnest/internal/cli/usage"
 	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/rundir"
 	"unnest.io/unnest/internal/report/comparison"
 	"unnest.io/unnest/internal/report/provenance"
 )
@@ -30,7 +32,7 @@ type Options struct {
 
 // NewCmd returns the command, which calls run.
 func NewCmd(streams terminal.Streams, run func(context.Context, Options) error) *cobra.Command {
-	opts := Options{Streams: streams}
+	opts := Options{Streams: streams, Output: document.Output{Samples: true}}
 	cmd := &cobra.Command{
 		Use:   "report DIR...",
 		Short: "Print the results of a run, or of several together",
@@ -79,6 +81,7 @@ func Run(ctx context.Context, opts Options) error {
 
 // write prints the report.
 func write(opts Options) error {
+	opts.Output.Samples = len(opts.Dirs) == 1
 	if err := opts.Output.Check(); err != nil {
 		return err
 	}
@@ -154,10 +157,16 @@ func list(streams terminal.Streams, parent string) error {
 	if err != nil && !(errors.Is(err, fs.ErrNotExist) && parent == document.RunsDir) {
 		return err
 	}
-	for _, dir := range unreadable {
-		fmt.Fprintf(streams.Err, "warning: %s: this version of unnest cannot read it\n", dir)
+	if _, err := os.Stat(filepath.Join(parent, rundir.RunFile)); err == nil {
+		return fmt.Errorf("list runs: %s is a run: print it by `unnest report %s`", parent, parent)
 	}
-	if len(runs) == 0 {
+	for _, why := range unreadable {
+		fmt.Fprintf(streams.Err, "warning: %v\n", why)
+	}
+	switch {
+	case len(runs) == 0 && len(unreadable) > 0:
+		return fmt.Errorf("list runs: no run in %s can be read", parent)
+	case len(runs) == 0:
 		fmt.Fprintf(streams.Err, "no runs in %s; measure one by `unnest bench quickstart`\n", parent)
 		return nil
 	}

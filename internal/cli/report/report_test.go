@@ -27,6 +27,7 @@ func TestNewCmd(t *testing.T) {
 		if err := cmd.ExecuteContext(t.Context()); err != nil {
 			t.Errorf("%v: %v", tt.args, err)
 		}
+		tt.want.Output.Samples = true
 		if diff := cmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("%v: options differ (-want +got):\n%s", tt.args, diff)
 		}

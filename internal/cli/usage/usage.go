@@ -4,6 +4,7 @@
 package usage
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -53,10 +54,21 @@ func Args(names ...string) cobra.PositionalArgs {
 		case len(args) < len(names):
 			return Errorf("missing argument %s", strings.Join(names[len(args):], " "))
 		case len(args) > len(names):
-			return Errorf("unexpected argument %q%s", args[len(names)], SuggestCommand(cmd, args[len(names)], ""))
+			word := args[len(names)]
+			return Errorf("unexpected argument %q%s", word, cmp.Or(SuggestValue(cmd, word), SuggestCommand(cmd, word, "")))
 		}
 		return nil
 	}
+}
+
+// SuggestValue asks whether word is meant for a flag that is given without its value, which only = can give: --noise 5s.
+func SuggestValue(cmd *cobra.Command, word string) (hint string) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.NoOptDefVal != "" && f.Value.Type() != "bool" && f.Value.String() == f.NoOptDefVal {
+			hint = fmt.Sprintf(": did you mean --%s=%s?", f.Name, word)
+		}
+	})
+	return hint
 }
 
 // Some returns a check for one argument called name, or several.
@@ -77,8 +89,10 @@ func Suggest(name, prefix string, names []string) string {
 // SuggestCommand is Suggest for the names of the subcommands of group.
 func SuggestCommand(group *cobra.Command, name, prefix string) string {
 	group.SuggestionsMinimumDistance = 2
-	found := group.SuggestionsFor(name)
-	if len(found) == 0 || name == "" {
+	found := slices.DeleteFunc(group.SuggestionsFor(name), func(near string) bool { // a short word may share nothing with it
+		return name == "" || len(name) <= 3 && near[0] != name[0]
+	})
+	if len(found) == 0 {
 		return ""
 	}
 	return ": did you mean " + prefix + strings.Join(found, " or "+prefix) + "?"

@@ -98,7 +98,8 @@ func TestCount(t *testing.T) {
 func TestSuggest(t *testing.T) {
 	names := []string{"boot", "hostlo", "hostlo-quick", "quickstart"}
 	for name, want := range map[string]string{
-		"quickstrat": ": did you mean -quickstart?", "hostlo-q": ": did you mean -hostlo or -hostlo-quick?", "xyzzy": "", "": "",
+		"quickstrat": ": did you mean -quickstart?", "hostlo-q": ": did you mean -hostlo or -hostlo-quick?", "bot": ": did you mean -boot?",
+		"foo": "", "b": ": did you mean -boot?", "x": "", "xyzzy": "", "": "",
 	} {
 		if got := Suggest(name, "-", names); got != want {
 			t.Errorf("%q: got %q, want %q", name, got, want)

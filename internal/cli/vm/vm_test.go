@@ -69,6 +69,7 @@ func TestUpOptions(t *testing.T) {
 		{"least", func(o *upOptions) { o.vcpus, o.memory, o.slots = 1, 256<<20, 0 }, ""},
 		{"most", func(o *upOptions) { o.vcpus, o.slots, o.shares = 255, guest.MaxSlots, guest.MaxShares }, ""},
 		{"a name twice", func(o *upOptions) { o.names = []string{"one", "two", "one"} }, "NAME one is there twice: name each guest once"},
+		{"a name that is none", func(o *upOptions) { o.names = []string{"one", "bad name!"} }, `guest name "bad name!": want 1 to 63 of a-z, 0-9 and, inside, '-'`},
 		{"no processor", func(o *upOptions) { o.vcpus = 0 }, "--vcpus 0: want 1 to 255"},
 		{"too many processors", func(o *upOptions) { o.vcpus = 256 }, "--vcpus 256: want 1 to 255"},
 		{"little memory", func(o *upOptions) { o.memory = 255 << 20 }, "--memory 255MiB: want at least 256MiB"},

@@ -35,7 +35,7 @@ type Cluster struct {
 // be empty: those of the environment, and the current one.
 func Connect(ctx context.Context, kubeconfig, context string) (*Cluster, error) {
 	klog.SetLogger(klog.Logger{}) // client-go writes what it also returns as errors to stderr
-	config, err := readConfig(kubeconfig, context)
+	config, err := ReadConfig(kubeconfig, context)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,8 @@ func Connect(ctx context.Context, kubeconfig, context string) (*Cluster, error) 
 	return &Cluster{config, kinds, info.GitVersion}, nil
 }
 
-func readConfig(kubeconfig, context string) (*rest.Config, error) {
+// ReadConfig reads a kubeconfig, as Connect does. It calls nobody.
+func ReadConfig(kubeconfig, context string) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = kubeconfig
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: context})

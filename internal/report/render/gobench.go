@@ -22,7 +22,7 @@ var ErrNoSamples = errors.New("the document has no samples: use unnest report on
 // "benchstat -col /config" compares the configurations with the main baseline.
 func GoBench(w io.Writer, doc document.Document) error {
 	if doc.Samples.Run == "" {
-		return fmt.Errorf("print in Go benchmark format: %w", ErrNoSamples)
+		return ErrNoSamples
 	}
 	var b bytes.Buffer
 	for _, f := range append([]document.Fact{{Name: "unnest-run", Value: doc.Samples.Run}}, doc.Samples.Facts...) {

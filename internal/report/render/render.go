@@ -25,28 +25,35 @@ type Format struct {
 	Name      string // as a user names it
 	Extension string // of a file in this format, with its dot
 	Print     func(io.Writer, document.Document) error
+	Samples   bool // it prints the samples of a run, which no other document has
 }
 
 // Formats are all formats; text has its default options.
 var Formats = []Format{
-	{"text", ".txt", func(w io.Writer, d document.Document) error { return text.Print(w, d, text.Options{}) }},
-	{"csv", ".csv", CSV},
-	{"json", ".json", JSON},
-	{"markdown", ".md", Markdown},
-	{"html", ".html", html.Print},
-	{"gobench", ".bench.txt", GoBench},
-	{"pkb", ".pkb.jsonl", PKB},
+	{"text", ".txt", func(w io.Writer, d document.Document) error { return text.Print(w, d, text.Options{}) }, false},
+	{"csv", ".csv", CSV, false},
+	{"json", ".json", JSON, false},
+	{"markdown", ".md", Markdown, false},
+	{"html", ".html", html.Print, false},
+	{"gobench", ".bench.txt", GoBench, true},
+	{"pkb", ".pkb.jsonl", PKB, true},
+}
+
+// Names returns the names of the formats of documents with or without samples.
+func Names(samples bool) (names []string) {
+	for _, f := range Formats {
+		if samples || !f.Samples {
+			names = append(names, f.Name)
+		}
+	}
+	return names
 }
 
 // FormatNamed returns a format by its name; the error lists the names.
 func FormatNamed(name string) (Format, error) {
 	i := slices.IndexFunc(Formats, func(f Format) bool { return f.Name == name })
 	if i < 0 {
-		var names []string
-		for _, f := range Formats {
-			names = append(names, f.Name)
-		}
-		return Format{}, fmt.Errorf("report format %q: want one of %s", name, strings.Join(names, ", "))
+		return Format{}, fmt.Errorf("report format %q: want one of %s", name, strings.Join(Names(true), ", "))
 	}
 	return Formats[i], nil
 }
@@ -57,7 +64,7 @@ var ErrNoData = errors.New("the document has no data: print it as text, Markdown
 // JSON prints the data of a document, with their version before the other keys.
 func JSON(w io.Writer, doc document.Document) error {
 	if doc.Data == nil {
-		return fmt.Errorf("print JSON: %w", ErrNoData)
+		return ErrNoData
 	}
 	data, err := versioned(doc.SchemaVersion, doc.Data)
 	if err != nil {
@@ -87,7 +94,7 @@ func versioned(version int, data any) (json.RawMessage, error) {
 // CSV prints the records of a document.
 func CSV(w io.Writer, doc document.Document) error {
 	if doc.Records == nil {
-		return fmt.Errorf("print CSV: %w", ErrNoData)
+		return ErrNoData
 	}
 	return csv.NewWriter(w).WriteAll(doc.Records)
 }
@@ -111,7 +118,7 @@ type pkbSample struct {
 // JSON with collapsed labels, "|key:value|,|key:value|".
 func PKB(w io.Writer, doc document.Document) error {
 	if doc.Samples.Run == "" {
-		return fmt.Errorf("print PerfKitBenchmarker samples: %w", ErrNoSamples)
+		return ErrNoSamples
 	}
 	enc := json.NewEncoder(w)
 	i := 0

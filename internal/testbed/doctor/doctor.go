@@ -307,12 +307,17 @@ type Purpose string
 const (
 	ForGuests       Purpose = "run guests"
 	ForMeasurements Purpose = "run experiments"
+	ForCleaning     Purpose = "remove what runs left" // needs root only
 )
 
 // Preflight returns an error unless this machine has what the purpose needs. It names all that is
 // missing, with one command that installs the packages among it. It makes nothing.
 func Preflight(ctx context.Context, p Probes, purpose Purpose) error {
-	checks := []Check{user(p), architecture(p), diskOf(p, p.neededDisk()), qemu(ctx, p)}
+	checks := []Check{user(p)}
+	if purpose == ForCleaning {
+		return unready(checks, purpose)
+	}
+	checks = append(checks, architecture(p), diskOf(p, p.neededDisk()), qemu(ctx, p))
 	for _, t := range tools {
 		if t.required && (purpose == ForMeasurements || !t.measures) {
 			checks = append(checks, t.check(ctx, p))

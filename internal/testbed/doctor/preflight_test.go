@@ -21,6 +21,9 @@ func TestPreflight(t *testing.T) {
 			p.Namespace = func(func(Namespace) error) error { return errors.New("operation not permitted") }
 			p.LoadProgram = func() error { return errors.New("operation not permitted") }
 		}, ForGuests, "this machine cannot run guests: root: running as an ordinary user: run unnest with sudo"},
+		{"cleaning", func(p *Probes) { p.Root, p.LookPath = false, lacks("qemu-system-x86_64") }, ForCleaning,
+			"this machine cannot remove what runs left: root: running as an ordinary user: run unnest with sudo"},
+		{"cleaning as root", func(p *Probes) { p.LookPath = lacks("qemu-system-x86_64") }, ForCleaning, ""},
 		{"packages", func(p *Probes) { p.LookPath = lacks("qemu-system-x86_64", "mmdebstrap", "sockperf") }, ForMeasurements,
 			"this machine cannot run experiments: no qemu-system-x86_64 in PATH, no mmdebstrap in PATH, no sockperf in PATH: apt-get install mmdebstrap qemu-system-x86 sockperf"},
 		{"tools of experiments", func(p *Probes) { p.LookPath = lacks("sockperf", "iperf3", "docker") }, ForGuests, ""},

@@ -176,8 +176,13 @@ func Open(name string) (l *Lab, err error) {
 // guests.
 func View(name string) (*Lab, error) {
 	l := newLab(name)
-	if _, err := os.Stat(l.Dir); err != nil {
+	switch _, err := os.Stat(l.Dir); {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("%w: %s", ErrNoLab, name)
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("find lab %s: %w: run unnest with sudo", name, err)
+	case err != nil:
+		return nil, fmt.Errorf("find lab %s: %w", name, err)
 	}
 	return l, nil
 }

@@ -247,6 +247,18 @@ func TestRunningDirs(t *testing.T) {
 	}
 }
 
+// A lab that cannot be looked at may be there.
+func TestViewFails(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("UNNEST_STATE", file)
+	if _, err := View("vms"); err == nil || errors.Is(err, ErrNoLab) || !strings.Contains(err.Error(), "find lab vms: ") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestCreateBadName(t *testing.T) {
 	for _, name := range []string{"", "Upper", "a/b", "-x", strings.Repeat("a", 33)} {
 		if _, err := Create(name); err == nil || !strings.Contains(err.Error(), "lab name") {
