@@ -121,7 +121,7 @@ func (o *Options) addFlags(cmd *cobra.Command) {
 	f.Var(usage.Choice(&o.Oversize, "drop", "cut", "refuse"), "oversize", "what to do with pods that no model holds (default: drop)")
 	f.StringSliceVar(&o.Packing, "packing", nil, "choices that the paper leaves open, as `KEY=VALUE`: requested and wasted are relative to the vm or the largest, moving goes by vm or container, emptying begins with the VM that is wasted, filled, cheapest or bought first, at most so many rounds, effort items of best for each container")
 	f.StringArrayVar(&o.Uses, "use", nil, "also plan with requests that follow from use, of `FORMAT:PATH`; with --kubeconfig metrics and vpa need no path; the formats are "+strings.Join(use.Formats, ", ")+"; may be repeated")
-	f.IntVar(&o.Headroom, "headroom", defaultHeadroom, "request this `PERCENT` more than --use measures")
+	f.IntVar(&o.Headroom, "headroom", defaultHeadroom, "request `PERCENT` more than measured by --use")
 	f.Float64Var(&o.Least, "min-saving", 0, "leave out steps of a cluster with nodes that save less than these `DOLLARS` for an hour")
 	f.StringVar(&o.Explain, "explain", "", "show where the pods of `USER` go, and what each move saves")
 	f.StringVar(&o.Links, "links", "", "show the cost of VMs against the traffic between VMs, which is `all|annotations|FILE`: the same for every two containers of a pod; the annotation "+kubernetes.LinksAnnotation+" of pods in a kubectl dump; or a CSV file with the columns "+strings.Join(trace.LinkColumns, ","))
