@@ -114,29 +114,22 @@ func Combine(inputs []provenance.Source, notes []string) document.Document {
 	return doc
 }
 
-// different warns of runs on other machines than the first one, and of other files, images or revisions.
+// different warns of runs on another machine than the first one, of another file, image or revision.
 func different(inputs []provenance.Source) (warnings []string) {
-	machine := func(run result.Run) string {
-		return fmt.Sprintf("%s with %d processors", run.Host.CPU, run.Host.VCPUs)
-	}
-	first := inputs[0].Run
+	machine := func(run result.Run) string { return fmt.Sprintf("%s with %d processors", run.Host.CPU, run.Host.VCPUs) }
+	a := inputs[0].Run
 	for _, input := range inputs[1:] {
-		if of := machine(input.Run); of != machine(first) {
-			warnings = append(warnings, fmt.Sprintf("The runs are of different machines: %s; %s. What differs between runs is then also what differs between machines.", machine(first), of))
-			break
-		}
-	}
-	for _, input := range inputs[1:] {
+		b := input.Run
 		var what []string
-		for _, property := range []struct{ name, a, b string }{
-			{"experiment file", first.File, input.Run.File}, {"guest image", first.Image, input.Run.Image}, {"revision of unnest", first.Revision, input.Run.Revision},
+		for _, p := range [][3]string{
+			{fmt.Sprintf("machine (%s; %s)", machine(a), machine(b)), machine(a), machine(b)}, {"experiment file", a.File, b.File}, {"guest image", a.Image, b.Image}, {"revision of unnest", a.Revision, b.Revision},
 		} {
-			if property.a != property.b {
-				what = append(what, property.name)
+			if p[1] != p[2] {
+				what = append(what, p[0])
 			}
 		}
 		if len(what) > 0 {
-			warnings = append(warnings, fmt.Sprintf("%s and %s differ in their %s. What differs between runs is then also what that changes.", first.ID, input.Run.ID, document.List(what)))
+			warnings = append(warnings, fmt.Sprintf("%s and %s differ in their %s. What differs between runs is then also what that changes.", a.ID, b.ID, document.List(what)))
 		}
 	}
 	return warnings
