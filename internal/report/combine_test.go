@@ -122,7 +122,13 @@ func TestCombinable(t *testing.T) {
 		"":                            func([]result.Run) {},
 		"name runs of one experiment": func(runs []result.Run) { runs[1].Experiment = "hostlo" },
 		"it is given twice":           func(runs []result.Run) { runs[1].ID = runs[0].ID },
-		"profile of NAT is":           func(runs []result.Run) { runs[1].Configurations[1].Options = map[string]string{"profile": "paper"} },
+		`network of NAT is "nat" in A and "" in B`: func(runs []result.Run) { runs[1].Configurations[1].Options = nil },
+		`release of NAT is "" in A and "trixie" in B`: func(runs []result.Run) {
+			runs[1].Configurations[1].Options = map[string]string{"network": "nat", "release": "trixie"}
+		},
+		`stack of NAT is "vm/containerd" in A and "vm/docker" in B`:  func(runs []result.Run) { runs[1].Configurations[1].Stack = "vm/docker" },
+		`the accelerator is "tcg" in A and "kvm" in B`:               func(runs []result.Run) { runs[1].Accelerator = "kvm" },
+		"each block has machines of its own (fresh) in B only; name": func(runs []result.Run) { runs[1].Fresh = true },
 	} {
 		runs := runsOf(severalRuns(1, 1))
 		change(runs)
@@ -139,8 +145,11 @@ func TestCombineWarns(t *testing.T) {
 		inputs[1].Samples[i].Tags = map[string]string{"others": "1.500", "steal": "0.000"}
 	}
 	inputs[1].Run.Host.CPU = "another"
+	inputs[1].Run.File += "duration: 9s\n"
+	inputs[1].Run.Revision = "another"
 	doc := comparison.Combine(inputs, nil)
-	if !strings.HasPrefix(doc.Answer, "Too noisy to conclude: run2.") || !strings.Contains(doc.Warnings[0], "different machines") {
+	if !strings.HasPrefix(doc.Answer, "Too noisy to conclude: run2.") ||
+		!strings.HasPrefix(doc.Warnings[0], "run1 and run2 differ in their machine (AMD EPYC 7B13 with 2 processors; another with 2 processors), experiment file and revision of unnest.") {
 		t.Errorf("%q, %q", doc.Answer, doc.Warnings)
 	}
 }

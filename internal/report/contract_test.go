@@ -77,7 +77,7 @@ func contractDocuments(t *testing.T) map[string]struct {
 			"user pods containers pods_left_out pods_split_hostlo pods_split_best kubernetes resize hostlo spread whole best bound"}},
 		"frontier": {plans.Frontier(choices()), contract{1, "links", "user pods containers pods_left_out cost cut pods_split"}},
 		"combined": {comparison.Combine(severalRuns(0.9, 1, 1.1), nil), contract{1, "combined", "schema_version case configuration baseline metric order runs ratio low high"}},
-		"papers":   {claims.Build(nil), contract{1, "papers", "schema_version id paper section claim printed published ours low high confidence n answer"}},
+		"papers":   {claims.Build(nil, []string{"a warning"}), contract{1, "papers", "schema_version id paper section claim printed published ours low high confidence n answer"}},
 		"replay":   {plans.Replay(comingAndGoing()), contract{1, "replay", "user stays containers plan cost vms_bought containers_migrated"}},
 	}
 }

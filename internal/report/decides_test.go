@@ -28,7 +28,7 @@ func TestQuickstartDecides(t *testing.T) {
 	for _, of := range []struct {
 		name, run string
 		blocks    int // 0: as many as the run has
-	}{{"quickstart", "quickstart", 0}, {"brfusion", "brfusion", 0}, {"six", "quickstart", 6}} {
+	}{{"quickstart", "quickstart", 0}, {"brfusion", "brfusion", 0}, {"six", "quickstart", 6}, {"nine", "quickstart", 9}} {
 		run, samples, err := rundir.Load("../../docs/results/runs/" + of.run)
 		if err != nil {
 			t.Fatal(err)
@@ -50,8 +50,8 @@ func TestQuickstartDecides(t *testing.T) {
 			t.Errorf("%s: of %d draws, %d decide", of.name, draws, both[of.name])
 		}
 	}
-	say(t, "decides", fmt.Sprintf("Of these %d reports, %d had both answers. With only six blocks of the quickstart, %d of %d had both.\n",
-		2*draws, both["quickstart"]+both["brfusion"], both["six"], draws))
+	say(t, "decides", fmt.Sprintf("Of these %d reports, %d had both answers. With only six blocks of the quickstart, %d of %d had both, with nine blocks %d.\n",
+		2*draws, both["quickstart"]+both["brfusion"], both["six"], draws, both["nine"]))
 }
 
 // say compares a part of docs/explanation/statistics.md with what a test has counted.

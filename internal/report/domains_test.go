@@ -117,7 +117,7 @@ func TestDomainReport(t *testing.T) {
 		t.Errorf("answer %q", doc.Answer)
 	}
 	said := strings.Join(doc.Headlines, "\n")
-	for _, want := range []string{"102400 B at 100 %, over what the domains answer alone: HVM-PVM 0.80×", " and HVM-HVM 0.70×", "Idle neighbours: 4 comparisons with the same domain alone, 4 differences found: HVM-idle with 1024 B at 50 % 0.90×"} {
+	for _, want := range []string{"102400 B at 100 %, over what the domains answer alone (95 % intervals): HVM-PVM 0.80×", " and HVM-HVM 0.70×", "Idle neighbours: 4 comparisons with the same domain alone, 4 differences found (95 % intervals): HVM-idle with 1024 B at 50 % 0.90×"} {
 		if !strings.Contains(said, want) {
 			t.Errorf("no %q in\n%s", want, said)
 		}
@@ -149,7 +149,7 @@ func TestAnswerOfOnePair(t *testing.T) {
 	run.Configurations = slices.DeleteFunc(run.Configurations, func(c result.Configuration) bool { return c.Name == "HVM-PVM" || c.Name == "PVM-1k" })
 	samples = slices.DeleteFunc(samples, func(s result.Sample) bool { return s.Configuration == "HVM-PVM" || s.Configuration == "PVM-1k" })
 	doc := runs.Build(run, samples, runs.Options{})
-	for _, want := range []string{"HVM-HVM, over what the domains answer alone: 0.70×", "with 1024 B at 100 % and 0.70×", "with 102400 B at 100 %."} {
+	for _, want := range []string{"HVM-HVM, over what the domains answer alone (95 % intervals): 0.70×", "with 1024 B at 100 % and 0.70×", "with 102400 B at 100 %."} {
 		if !strings.Contains(doc.Answer, want) {
 			t.Errorf("no %q in %q", want, doc.Answer)
 		}

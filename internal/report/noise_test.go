@@ -2,6 +2,7 @@ package report_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -81,12 +82,21 @@ func TestNoiseInAnswerOfEachSubject(t *testing.T) {
 	run, samples := disturbed(synthetic(6))
 	domainRun, domainSamples := disturbed(domainRun(6))
 	for name, doc := range map[string]document.Document{
-		"network": runs.Build(run, samples, runs.Options{}),
-		"domains": runs.Build(domainRun, domainSamples, runs.Options{}),
-		"advice":  advice.Build(provenance.Source{Run: run, Samples: samples}, nil),
+		"network":  runs.Build(run, samples, runs.Options{}),
+		"domains":  runs.Build(domainRun, domainSamples, runs.Options{}),
+		"advice":   advice.Build(provenance.Source{Run: run, Samples: samples}, []string{"a note"}),
+		"combined": comparison.Combine([]provenance.Source{{Run: run, Samples: samples}, {Run: run, Samples: samples}}, []string{"a note"}),
 	} {
 		if !strings.HasPrefix(doc.Answer, "Too noisy to conclude") {
 			t.Errorf("%s: answer %q", name, doc.Answer)
+		}
+		var data, table bytes.Buffer
+		if err := errors.Join(render.JSON(&data, doc), render.CSV(&table, doc)); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(data.String(), `": "Too noisy to conclude`) || slices.Contains([]string{"advice", "combined"}, name) &&
+			(!strings.Contains(data.String(), `"a note"`) || !strings.Contains(table.String(), "Too noisy to conclude") || !strings.Contains(table.String(), ",caution\n")) {
+			t.Errorf("%s: the JSON or the CSV lacks the caution or the warnings:\n%.500s\n%.500s", name, &data, &table)
 		}
 	}
 }

@@ -178,7 +178,7 @@ func TestResultsPage(t *testing.T) {
 		kept[name] = provenance.Source{Run: run, Samples: noise.Select(journal)}
 	}
 	var want bytes.Buffer
-	if err := render.Markdown(&want, claims.Build(kept)); err != nil {
+	if err := render.Markdown(&want, claims.Build(kept, nil)); err != nil {
 		t.Fatal(err)
 	}
 	_, text, _ := strings.Cut(want.String(), "\n")

@@ -25,6 +25,7 @@ import (
 	"unnest.io/unnest/internal/measure/result"
 	"unnest.io/unnest/internal/measure/rundir"
 	"unnest.io/unnest/internal/report/claims"
+	"unnest.io/unnest/internal/report/comparison"
 	"unnest.io/unnest/internal/report/provenance"
 	"unnest.io/unnest/internal/testbed/doctor"
 	"unnest.io/unnest/internal/testbed/image"
@@ -49,7 +50,7 @@ says, what was measured here with its interval, whether they agree, and the
 command that measures it again.
 
 The runs are those that are published with this program. A run of yours in DIR
-replaces the published run of its experiment.
+replaces the published run of its experiment. Name one run of each.
 
 With --run, unnest bench measures the experiments that the claims need, each into
 a directory below DIR, that with the most claims for its time first: 7 hours in
@@ -79,37 +80,69 @@ func Run(ctx context.Context, opts Options) error {
 	if err != nil {
 		return err
 	}
+	all, g := studies(runs), given{runs: runs, dirs: map[string]string{}}
+	if opts.Run != "" {
+		opts.Dirs = slices.Concat(opts.Dirs, complete(opts.Run, all))
+	}
+	if err := g.replace(opts.Dirs); err != nil {
+		return err
+	}
 	var failed error
 	if opts.Run != "" {
+		rest := slices.DeleteFunc(all, func(s study) bool { return g.dirs[s.experiment] != "" })
 		program, err := os.Executable()
-		all := studies(runs)
-		if err == nil && len(complete(opts.Run, all)) < len(all) {
+		if err == nil && len(rest) > 0 {
 			err = doctor.Preflight(ctx, doctor.System(image.CacheDir()), doctor.ForMeasurements)
 		}
 		if err != nil {
 			return err
 		}
-		if failed = measure(ctx, opts, program, all); ctx.Err() != nil || errors.Is(failed, errNotBegun) {
+		if failed = measure(ctx, opts, program, rest); ctx.Err() != nil || errors.Is(failed, errNotBegun) {
 			return failed
 		}
-		opts.Dirs = append(opts.Dirs, complete(opts.Run, all)...)
+		if err := g.replace(complete(opts.Run, rest)); err != nil {
+			return errors.Join(err, failed)
+		}
 	}
-	for _, dir := range opts.Dirs {
-		input, _, err := document.Load(dir)
+	return errors.Join(opts.Output.Print(opts.Streams, claims.Build(g.runs, g.warnings)), failed)
+}
+
+// given is what the claims are tested against.
+type given struct {
+	runs     map[string]provenance.Source // by the names of the published runs
+	dirs     map[string]string            // of the user's runs, by experiment
+	warnings []string                     // of the user's runs
+}
+
+// replace puts each run in dirs in place of the published run of its experiment. A second run of one is an error.
+func (g *given) replace(dirs []string) error {
+	for _, dir := range dirs {
+		input, notes, err := document.Load(dir)
 		if err != nil {
 			return err
 		}
-		used := false
-		for name, other := range runs {
-			if other.Run.Experiment == input.Run.Experiment {
-				runs[name], used = input, true
+		experiment := input.Run.Experiment
+		if other := g.dirs[experiment]; other != "" {
+			return fmt.Errorf("read run %s: %s is a run of experiment %s, too; name one run of each experiment", dir, other, experiment)
+		}
+		for name, published := range g.runs {
+			if published.Run.Experiment != experiment {
+				continue
+			}
+			g.runs[name], g.dirs[experiment] = input, dir
+			warnings := slices.Concat(provenance.Warnings(input.Run, input.Samples), notes)
+			if difference := comparison.SetupDifference(published.Run, input.Run); difference != "" {
+				warnings = append(warnings, fmt.Sprintf("The run (B) is not set up as the published one (A): %s.", difference))
+			}
+			for _, w := range warnings {
+				g.warnings = append(g.warnings, dir+": "+w)
 			}
 		}
-		if !used {
-			return fmt.Errorf("read run %s: no claim is about experiment %s", dir, input.Run.Experiment)
+		if g.dirs[experiment] == "" {
+			return fmt.Errorf("read run %s: no claim is about experiment %s", dir, experiment)
 		}
 	}
-	return errors.Join(opts.Output.Print(opts.Streams, claims.Build(runs)), failed)
+	return nil
 }
 
 // published returns the published runs that the claims need.

@@ -2,7 +2,11 @@ package papers
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
+	"encoding/json"
+	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,6 +15,8 @@ import (
 
 	"unnest.io/unnest/internal/cli/document"
 	"unnest.io/unnest/internal/cli/terminal"
+	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/rundir"
 )
 
 func TestNewCmd(t *testing.T) {
@@ -49,5 +55,78 @@ func TestRun(t *testing.T) {
 	}
 	if _, err := csvOf(t, filepath.Join(kept, "aa")); err == nil || !strings.Contains(err.Error(), "no claim is about experiment aa") {
 		t.Errorf("a run of another experiment: %v", err)
+	}
+}
+
+// publishedRuns is the directory of the published runs.
+const publishedRuns = "../../../docs/results/runs"
+
+// halfOf writes the published run called name with half of its journal, as a run that has not ended, with more vCPUs.
+func halfOf(t *testing.T, name string) string {
+	t.Helper()
+	run, err := rundir.ReadRun(filepath.Join(publishedRuns, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	run.State, run.Configurations[0].Options["vcpus"] = result.Running, "64"
+	text, err := json.Marshal(run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	packed, err := os.Open(filepath.Join(publishedRuns, name, rundir.SamplesFile+".gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer packed.Close()
+	unpacked, err := gzip.NewReader(packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	journal, err := io.ReadAll(unpacked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for file, data := range map[string][]byte{rundir.RunFile: text, rundir.SamplesFile: journal[:len(journal)/2]} {
+		if err := os.WriteFile(filepath.Join(dir, file), data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// The document and the JSON name what is wrong with a run of the user.
+func TestWarnsOfRun(t *testing.T) {
+	dir := halfOf(t, "hostlo")
+	for _, format := range []string{"json", "text"} {
+		var out bytes.Buffer
+		if err := Run(t.Context(), Options{Streams: terminal.Streams{Out: &out, OutWidth: 10000}, Dirs: []string{dir}, Output: document.Output{Format: format}}); err != nil {
+			t.Fatal(err)
+		}
+		text := strings.Join(strings.Fields(strings.ReplaceAll(out.String(), `\"`, `"`)), " ")
+		for _, want := range []string{
+			dir + ": The run is running, not complete: ", "dropped the incomplete execution at byte ",
+			dir + ": The run (B) is not set up as the published one (A): vcpus of SameNode is \"1\" in A and \"64\" in B.",
+		} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s lacks %q", format, want)
+			}
+		}
+	}
+}
+
+// Two runs of one experiment are refused, before anything is measured.
+func TestRefusesSecondRun(t *testing.T) {
+	kept, again := filepath.Join(publishedRuns, "levels"), filepath.Join(t.TempDir(), "levels")
+	if err := os.CopyFS(again, os.DirFS(kept)); err != nil {
+		t.Fatal(err)
+	}
+	stopped, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, opts := range []Options{{Dirs: []string{kept, again}}, {Dirs: []string{kept}, Run: filepath.Dir(again)}} {
+		opts.Streams = terminal.Streams{Out: io.Discard, Err: io.Discard}
+		if err := Run(stopped, opts); err == nil || err.Error() != "read run "+again+": "+kept+" is a run of experiment levels, too; name one run of each experiment" {
+			t.Errorf("got %v", err)
+		}
 	}
 }

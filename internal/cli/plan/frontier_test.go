@@ -172,6 +172,26 @@ func TestCutPrice(t *testing.T) {
 	}
 }
 
+// The page and the JSON of a plan say that the run behind its price was too noisy to conclude.
+func TestCutPriceOfNoisyRun(t *testing.T) {
+	trace, dir := "csv:"+file(t, "pods.csv", pods), latencyRun(t, "SameNode", "Hostlo")
+	journal := filepath.Join(dir, rundir.SamplesFile)
+	quiet := read(t, journal)
+	busy := strings.ReplaceAll(quiet, `"boot":""`, `"boot":"","tags":{"others":"1.500","steal":"0.000"}`)
+	if err := os.WriteFile(journal, []byte(busy), 0o644); err != nil || busy == quiet {
+		t.Fatalf("%v: %.300s", err, quiet)
+	}
+	const want = "Too noisy to conclude: in 24 of 24 executions, other processes used 1.50 processors on average."
+	if notes := frontierOf(t, "--trace", trace, "--hostlo-run", dir).Price.Latency.Notes; len(notes) == 0 || !strings.HasPrefix(notes[0], want) {
+		t.Errorf("notes %q", notes)
+	}
+	plain := filepath.Join(t.TempDir(), "frontier.txt")
+	must(t, "--trace", trace, "--links", "all", "--hostlo-run", dir, "-o", plain)
+	if text := words(read(t, plain)); !strings.Contains(text, dir+": "+want) {
+		t.Errorf("the text lacks %q:\n%s", want, text)
+	}
+}
+
 func near(a, b float64) bool { return a-b < 1e-9 && b-a < 1e-9 }
 
 func TestCutPriceErrors(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"unnest.io/unnest/internal/plan/cluster"
 	"unnest.io/unnest/internal/plan/summary"
 	"unnest.io/unnest/internal/plan/trace"
+	"unnest.io/unnest/internal/report/provenance"
 )
 
 // Sources of links that are not a file.
@@ -98,13 +99,14 @@ func (l links) joined(users iter.Seq[cluster.User]) (iter.Seq[cluster.User], sum
 	return slices.Values(all), use, err
 }
 
-// read reads the ratio of latencies from the run directory.
+// read reads the ratio of latencies from the run directory, and the reasons to trust it less.
 func (r hostloRun) read() (summary.Latency, error) {
 	input, notes, err := document.Load(r.dir)
 	if err != nil {
 		return summary.Latency{}, err
 	}
-	l := summary.Latency{Run: input.Run.ID, Directory: r.dir, State: string(input.Run.State), Accelerator: input.Run.Accelerator, Notes: notes}
+	l := summary.Latency{Run: input.Run.ID, Directory: r.dir, State: string(input.Run.State), Accelerator: input.Run.Accelerator,
+		Notes: slices.Concat(provenance.Observe(input.Run, input.Samples).Verdict(), provenance.Warnings(input.Run, input.Samples), notes)}
 	ratio, cases, err := latency.Compare(r.dir, input.Run, input.Samples, r.only)
 	if err != nil {
 		return l, err

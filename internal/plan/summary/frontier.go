@@ -206,7 +206,7 @@ type Latency struct {
 	Directory   string        `json:"directory"`
 	State       string        `json:"state"`
 	Accelerator string        `json:"accelerator"`
-	Notes       []string      `json:"notes,omitempty"` // what is missing of the journal
+	Notes       []string      `json:"notes,omitempty"` // what is missing of the run, and why to trust it less
 	Ratio       float64       `json:"ratio"`           // geometric mean over the cases
 	Cases       []CaseLatency `json:"cases"`
 }

@@ -27,7 +27,7 @@ func Build(input provenance.Source, notes []string) document.Document {
 	data := dataOf(input.Run, a)
 	doc := document.Document{
 		Command: "advise", Series: naming.Series(input.Run), Title: "Advice: " + naming.Run(input.Run), Run: input.Run.ID, Dir: input.Dir,
-		Setting: provenance.Setting(input.Run, input.Samples), SchemaVersion: Version, Data: data, Records: records(data),
+		Setting: provenance.Setting(input.Run, input.Samples), SchemaVersion: Version,
 		Warnings: slices.Concat(provenance.Warnings(input.Run, input.Samples), provenance.LoadWarnings(input.Samples), notes), Methods: methods(a.Family),
 		Provenance: document.ProvenanceTable(provenance.Facts(input.Dir, input.Run, input.Samples)),
 	}
@@ -45,6 +45,8 @@ func Build(input provenance.Source, notes []string) document.Document {
 		doc.Answer = "This run carries no advice. The last table says what to measure."
 	}
 	doc.SayBefore(provenance.Observe(input.Run, input.Samples).Verdict())
+	data.Caution, data.Warnings = doc.Caution, doc.Warnings
+	doc.Data, doc.Records = data, records(data)
 	g := document.Group{ID: "choices", Title: "Choices"}
 	g.Add(choiceTable(data, input.Run), reasonTable(data), commandTable(data))
 	if chart := choiceChart(data); len(chart.Categories) > 0 {
@@ -68,6 +70,8 @@ type advised struct {
 	Tests      int               `json:"tests"` // choices with a test
 	Found      int               `json:"found"` // of them, those that make a difference
 	Confidence document.Number   `json:"confidence"`
+	Caution    string            `json:"caution,omitempty"` // why the run decides nothing
+	Warnings   []string          `json:"warnings,omitempty"`
 	Choices    []advisedChoice   `json:"choices"`
 	Measure    []advisedNextStep `json:"measure"`
 }
@@ -307,11 +311,11 @@ func choiceChart(d advised) document.Chart {
 }
 
 func records(d advised) [][]string {
-	rows := [][]string{{"subject", "advice", "from", "to", "suite", "metric", "order", "cases", "n", "ratio", "low", "high", "confidence", "p", "verdict", "needs", "command"}}
+	rows := [][]string{{"subject", "advice", "from", "to", "suite", "metric", "order", "cases", "n", "ratio", "low", "high", "confidence", "p", "verdict", "needs", "command", "caution"}}
 	for _, c := range d.Choices {
 		row := []string{c.Subject, c.Advice, c.From, c.To, c.Suite, c.Metric, string(c.Order), fmt.Sprint(c.Cases), fmt.Sprint(c.N)}
 		row = append(row, document.Exacts(c.Ratio, c.Interval.Low, c.Interval.High, c.Interval.Confidence, c.P)...)
-		rows = append(rows, append(row, string(c.Verdict), fmt.Sprint(c.Needs), c.Command))
+		rows = append(rows, append(row, string(c.Verdict), fmt.Sprint(c.Needs), c.Command, d.Caution))
 	}
 	return rows
 }

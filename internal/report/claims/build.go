@@ -31,6 +31,7 @@ type Row struct {
 	Date        string            `json:"date,omitempty"`
 	Decision
 	Command string `json:"command,omitempty"` // that repeats it
+	Fresh   bool   `json:"fresh,omitempty"`   // each block of the run had guests of its own
 }
 
 // data is what JSON prints.
@@ -39,6 +40,7 @@ type data struct {
 	Tests      int             `json:"tests"`
 	Found      int             `json:"found"`
 	Confidence document.Number `json:"confidence"`
+	Warnings   []string        `json:"warnings,omitempty"`
 	Claims     []Row           `json:"claims"`
 }
 
@@ -74,6 +76,7 @@ func Test(all []Claim, runs map[string]provenance.Source) ([]Row, stats.Family) 
 		rows[i] = rowOf(c, measured[i], family)
 		if input, has := runs[c.Run]; has {
 			rows[i].RunID, rows[i].Accelerator, rows[i].Date = input.Run.ID, input.Run.Accelerator, input.Run.Started.Format("2006-01-02")
+			rows[i].Fresh = input.Run.Fresh
 			rows[i].Command = "unnest bench " + cmp.Or(experiments.Command(input.Run.Experiment), input.Run.Experiment)
 		} else if c.Run != "" {
 			rows[i].Decision = Decision{Answer: NotDecided, Why: "no run of it"}
@@ -124,15 +127,15 @@ var titles = [][2]string{
 	{"domains", "Performance of collocated VMs and containers on Xen"},
 }
 
-// Build reports the claims of the papers next to runs by the names of Runs.
-func Build(runs map[string]provenance.Source) document.Document {
+// Build reports the claims of the papers next to runs by the names of Runs, with warnings of these.
+func Build(runs map[string]provenance.Source, warnings []string) document.Document {
 	rows, family := Test(All(), runs)
 	d := data{Counts: map[Answer]int{}, Tests: family.Tests, Found: family.Found, Confidence: document.Number(family.Confidence()), Claims: rows}
 	for _, r := range rows {
 		d.Counts[r.Answer]++
 	}
 	doc := document.Document{
-		Command: "papers", Title: "Every claim of the papers, tested", SchemaVersion: Version, Data: d, Records: records(rows), Methods: methods(family),
+		Command: "papers", Title: "Every claim of the papers, tested", SchemaVersion: Version, Records: records(rows), Methods: methods(family),
 		Answer: fmt.Sprintf("Of %d claims with a number or an order, %d agree with the runs here and %d do not; %d are not decided and %d are not testable here.",
 			len(rows), d.Counts[Agrees], d.Counts[Disagrees], d.Counts[NotDecided], d.Counts[NotTestable]),
 		Series: []document.Series{{Name: "here", Slot: 0}, {Name: "paper", Slot: 1}},
@@ -140,6 +143,9 @@ func Build(runs map[string]provenance.Source) document.Document {
 	if slices.ContainsFunc(rows, func(r Row) bool { return r.Accelerator == "tcg" }) {
 		doc.Warnings = []string{"Guests ran under TCG, which emulates the processor: times and ratios differ under KVM. Repeat a row on a machine with KVM before you doubt a paper."}
 	}
+	doc.Warnings = append(doc.Warnings, warnings...)
+	d.Warnings = doc.Warnings
+	doc.Data = d
 	for _, paper := range titles {
 		doc.Groups = append(doc.Groups, group(paper[0], paper[1], rows))
 	}
@@ -174,7 +180,11 @@ func group(paper, title string, rows []Row) document.Group {
 		if r.RunID == "" {
 			return ""
 		}
-		return fmt.Sprintf("%s, %s, %s", r.Run, r.Accelerator, r.Date)
+		text := fmt.Sprintf("%s, %s, %s", r.Run, r.Accelerator, r.Date)
+		if r.Fresh {
+			text += ", fresh guests"
+		}
+		return text
 	})
 	column(document.Column{Name: "repeat it", Wide: true}, func(r Row) string { return r.Command })
 	g := document.Group{ID: paper, Title: title, Tables: []document.Table{t}}
@@ -220,12 +230,12 @@ func chart(paper, title string, rows []Row) document.Chart {
 }
 
 func records(rows []Row) [][]string {
-	all := [][]string{{"schema_version", "id", "paper", "section", "claim", "printed", "published", "ours", "low", "high", "confidence", "n", "answer", "value", "order", "why", "run", "run_id", "case", "metric", "configuration", "baseline", "accelerator", "date", "command"}}
+	all := [][]string{{"schema_version", "id", "paper", "section", "claim", "printed", "published", "ours", "low", "high", "confidence", "n", "answer", "value", "order", "why", "run", "run_id", "case", "metric", "configuration", "baseline", "accelerator", "date", "command", "fresh"}}
 	for _, r := range rows {
 		numbers := document.Exacts(r.Published, r.Ours, r.Interval.Low, r.Interval.High, r.Interval.Confidence)
 		all = append(all, slices.Concat(
 			[]string{strconv.Itoa(Version), r.ID, r.Paper, r.Section, r.Words, r.Printed}, numbers,
-			[]string{strconv.Itoa(r.N), string(r.Answer), r.Value, r.Order, r.Why, r.Run, r.RunID, cmp.Or(r.Where, r.Case), r.Metric, r.Configuration, r.Baseline, r.Accelerator, r.Date, r.Command}))
+			[]string{strconv.Itoa(r.N), string(r.Answer), r.Value, r.Order, r.Why, r.Run, r.RunID, cmp.Or(r.Where, r.Case), r.Metric, r.Configuration, r.Baseline, r.Accelerator, r.Date, r.Command, strconv.FormatBool(r.Fresh)}))
 	}
 	return all
 }
@@ -237,7 +247,7 @@ func methods(f stats.Family) []document.Method {
 		{Term: "agrees", Text: "Our interval excludes 1 on the paper's side: the order is the same, and not by chance. In size: it holds the paper's value, within its rounding. An equality agrees if the whole interval is within its margin (" + document.Percent(stats.DefaultMargin) + " where the paper names none); a claim about one configuration if the interval holds the paper's value."},
 		{Term: "disagrees", Text: "Our interval excludes 1 on the other side, or it holds 1 and excludes the paper's value; of an equality, all of it is outside of the margin."},
 		{Term: "not decided", Text: "The interval holds 1 and the paper's value, or there is none: fewer than " + strconv.Itoa(stats.MinRepetitions) + " blocks, or the run was too noisy to conclude."},
-		{Term: "what an interval covers", Text: "One run. Its guests were booted once, so another run on the same machine differs by more. With fresh: true in its experiment, the interval also covers another run."},
+		{Term: "what an interval covers", Text: "One run, whose guests were booted once: another run on the same machine differs by more. Where the column run says fresh guests, each block had guests of its own (fresh: true), and the interval also covers another run."},
 	}
 }
 

@@ -165,6 +165,22 @@ func TestNoDecision(t *testing.T) {
 	}
 }
 
+// Where a case could be the worst, but decides nothing, no other one is called the worst.
+func TestNoExtremeWithoutACase(t *testing.T) {
+	c := claim(t, Claim{Case: "udp_rr/*", Metric: "latency_mean", Configuration: "NAT", Baseline: "NoCont", Extent: "worst"}, "2 times")
+	without := func(blocks int) provenance.Source {
+		input := runOf(8, 0)
+		input.Samples = slices.DeleteFunc(input.Samples, func(s result.Sample) bool { return s.Case == "udp_rr/64" && s.Block >= blocks })
+		return input
+	}
+	for want, input := range map[string]provenance.Source{"too noisy to conclude": runOf(8, 2), "too few blocks": without(3), "no values": without(0), "": runOf(8, 0)} {
+		rows, _ := Test([]Claim{c}, map[string]provenance.Source{"brfusion": input})
+		if r := rows[0]; r.Why != want || r.Ours.Defined() != (want == "") || (r.Where == "") != (want != "") {
+			t.Errorf("%v of %q, %+v; want %q", r.Ours, r.Where, r.Decision, want)
+		}
+	}
+}
+
 // Every claim is complete, there is one of each, and every claim without a run says why.
 func TestAll(t *testing.T) {
 	ids, papers := map[string]bool{}, map[string]int{}
@@ -187,7 +203,7 @@ func TestAll(t *testing.T) {
 
 // The page of no runs has every claim, and draws the paper's value next to ours.
 func TestBuild(t *testing.T) {
-	doc := Build(map[string]provenance.Source{"brfusion": runOf(8, 0)})
+	doc := Build(map[string]provenance.Source{"brfusion": runOf(8, 0)}, nil)
 	rows := 0
 	for _, g := range doc.Groups {
 		rows += len(g.Tables[0].Rows)
@@ -199,6 +215,15 @@ func TestBuild(t *testing.T) {
 	}
 	if rows != len(All()) || len(doc.Records) != rows+1 || len(doc.Groups[0].Charts) != 1 {
 		t.Errorf("%d rows, %d records, want %d", rows, len(doc.Records), len(All()))
+	}
+	fresh := runOf(8, 0)
+	fresh.Run.Fresh = true
+	for where, input := range map[string]provenance.Source{"brfusion, kvm, 0001-01-01": runOf(8, 0), "brfusion, kvm, 0001-01-01, fresh guests": fresh} {
+		page := Build(map[string]provenance.Source{"brfusion": input}, []string{"a warning"})
+		named := slices.ContainsFunc(page.Groups[0].Tables[0].Rows, func(row []document.Cell) bool { return row[6].Text == where })
+		if !named || !slices.Equal(page.Warnings, []string{"a warning"}) {
+			t.Errorf("no row of %q, or warnings %q", where, page.Warnings)
+		}
 	}
 	if len(doc.Warnings) > 0 || !slices.ContainsFunc(doc.Groups[0].Tables[0].Rows, func(row []document.Cell) bool { return row[4].Text == "agrees in order, not in size" }) {
 		t.Errorf("warnings %q, rows %+v", doc.Warnings, doc.Groups[0].Tables[0].Rows[4])

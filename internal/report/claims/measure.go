@@ -58,13 +58,11 @@ func (t *table) measure(c Claim) ours {
 	var all []ours
 	for _, one := range cases {
 		o := t.over(c, []result.Case{one})
-		if o.why == inPart { // the case could be the one
-			return o
+		if o.why != "" { // the case could be the one
+			return ours{why: o.why}
 		}
-		if o.why == "" {
-			o.label = one.Name
-			all = append(all, o)
-		}
+		o.label = one.Name
+		all = append(all, o)
 	}
 	if len(all) == 0 {
 		return ours{why: "no values"}

@@ -40,14 +40,23 @@ type combined struct {
 	effect stats.Combined
 }
 
-// Combinable returns why runs cannot be combined: they are of different experiments or sizes, or one is there twice.
+// Combinable returns why runs cannot be combined: they are of different experiments, stacks, options or accelerators, only a part
+// of them had machines of its own for each block, or one is there twice.
 func Combinable(runs []result.Run) error {
 	for i, run := range runs {
 		if run.Experiment != runs[0].Experiment {
 			return fmt.Errorf("combine %s with %s: they are runs of %s and %s; name runs of one experiment", run.ID, runs[0].ID, run.Experiment, runs[0].Experiment)
 		}
-		if difference := SizeDifference(runs[0], run); difference != "" {
-			return fmt.Errorf("combine %s (B) with %s (A): %s; name runs of one size", run.ID, runs[0].ID, difference)
+		difference := SetupDifference(runs[0], run)
+		switch {
+		case difference != "":
+		case run.Accelerator != runs[0].Accelerator:
+			difference = fmt.Sprintf("the accelerator is %q in A and %q in B", runs[0].Accelerator, run.Accelerator)
+		case run.Fresh != runs[0].Fresh:
+			difference = fmt.Sprintf("each block has machines of its own (fresh) in %s only", map[bool]string{true: "B", false: "A"}[run.Fresh])
+		}
+		if difference != "" {
+			return fmt.Errorf("combine %s (B) with %s (A): %s; name runs that measure the same", run.ID, runs[0].ID, difference)
 		}
 		if slices.ContainsFunc(runs[:i], func(other result.Run) bool { return other.ID == run.ID }) {
 			return fmt.Errorf("combine %s: it is given twice; name each run once", run.ID)
@@ -75,7 +84,7 @@ func Combine(inputs []provenance.Source, notes []string) document.Document {
 	doc := document.Document{
 		Command: "report", Title: fmt.Sprintf("%s: %d runs combined", naming.Run(first), len(inputs)), Run: strings.Join(ids, ", "), Dir: strings.Join(dirs, ", "),
 		Setting: fmt.Sprintf("%d runs, %s", len(inputs), first.Accelerator), Series: naming.Series(first), Methods: combinedMethods(),
-		Warnings: slices.Concat(machines(inputs), warnings, notes), SchemaVersion: CombinedVersion,
+		Warnings: slices.Concat(different(inputs), warnings, notes), SchemaVersion: CombinedVersion,
 	}
 	all, families := combine(sets)
 	for i, cases := range sets[0].Groups() {
@@ -96,24 +105,34 @@ func Combine(inputs []provenance.Source, notes []string) document.Document {
 	}
 	doc.Data = struct {
 		Runs     []string                `json:"runs"`
+		Caution  string                  `json:"caution,omitempty"` // why the runs decide nothing
+		Warnings []string                `json:"warnings,omitempty"`
 		Families map[string]stats.Family `json:"families"`
 		Ratios   []*combined             `json:"ratios"`
-	}{ids, families, all}
-	doc.Records = combinedRecords(all)
+	}{ids, doc.Caution, doc.Warnings, families, all}
+	doc.Records = combinedRecords(all, doc.Caution)
 	return doc
 }
 
-// machines warns of runs on other machines than the first one.
-func machines(inputs []provenance.Source) []string {
-	of := func(run result.Run) string {
-		return fmt.Sprintf("%s, %s with %d processors", run.Accelerator, run.Host.CPU, run.Host.VCPUs)
-	}
+// different warns of runs on another machine than the first one, of another file, image or revision.
+func different(inputs []provenance.Source) (warnings []string) {
+	machine := func(run result.Run) string { return fmt.Sprintf("%s with %d processors", run.Host.CPU, run.Host.VCPUs) }
+	a := inputs[0].Run
 	for _, input := range inputs[1:] {
-		if of(input.Run) != of(inputs[0].Run) {
-			return []string{fmt.Sprintf("The runs are of different machines: %s; %s. What differs between runs is then also what differs between machines.", of(inputs[0].Run), of(input.Run))}
+		b := input.Run
+		var what []string
+		for _, p := range [][3]string{
+			{fmt.Sprintf("machine (%s; %s)", machine(a), machine(b)), machine(a), machine(b)}, {"experiment file", a.File, b.File}, {"guest image", a.Image, b.Image}, {"revision of unnest", a.Revision, b.Revision},
+		} {
+			if p[1] != p[2] {
+				what = append(what, p[0])
+			}
+		}
+		if len(what) > 0 {
+			warnings = append(warnings, fmt.Sprintf("%s and %s differ in their %s. What differs between runs is then also what that changes.", a.ID, b.ID, document.List(what)))
 		}
 	}
-	return nil
+	return warnings
 }
 
 // combine compares the primary metric of each case with each baseline, over the runs that have both. The comparisons with a
@@ -254,11 +273,11 @@ func combinedHeadline(title string, rows []*combined, baselines []string) string
 }
 
 // combinedRecords are the rows of the CSV.
-func combinedRecords(all []*combined) [][]string {
-	rows := [][]string{{"schema_version", "case", "configuration", "baseline", "metric", "order", "runs", "ratio", "low", "high", "confidence", "next_low", "next_high", "next_confidence", "between", "within", "q", "i2", "p", "verdict"}}
+func combinedRecords(all []*combined, caution string) [][]string {
+	rows := [][]string{{"schema_version", "case", "configuration", "baseline", "metric", "order", "runs", "ratio", "low", "high", "confidence", "next_low", "next_high", "next_confidence", "between", "within", "q", "i2", "p", "verdict", "caution"}}
 	for _, r := range all {
 		rows = append(rows, slices.Concat([]string{strconv.Itoa(CombinedVersion), r.Case, r.Configuration, r.Baseline, r.Metric, string(r.Order), strconv.Itoa(r.Runs)},
-			document.Exacts(r.Ratio, r.Interval.Low, r.Interval.High, r.Interval.Confidence, r.NextRun.Low, r.NextRun.High, r.NextRun.Confidence, r.Between, r.Within, r.Q, r.I2, r.P), []string{string(r.Verdict)}))
+			document.Exacts(r.Ratio, r.Interval.Low, r.Interval.High, r.Interval.Confidence, r.NextRun.Low, r.NextRun.High, r.NextRun.Confidence, r.Between, r.Within, r.Q, r.I2, r.P), []string{string(r.Verdict), caution}))
 	}
 	return rows
 }

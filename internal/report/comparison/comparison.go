@@ -3,6 +3,7 @@ package comparison
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"unnest.io/unnest/internal/measure/result"
@@ -140,11 +141,26 @@ func configurationNames(run result.Run) (names []string) {
 // same work: the profile, the vCPUs or the memory of a configuration, or the title of a
 // case. It is empty if they do not.
 func SizeDifference(a, b result.Run) string {
+	return firstDifference(a, b, func(property string) bool { return slices.Contains([]string{"profile", "vcpus", "memory"}, property) })
+}
+
+// SetupDifference says in what two runs differ that do not measure the same: the stack or an option of a configuration, or
+// the title of a case. It is empty if they do not.
+func SetupDifference(a, b result.Run) string {
+	return firstDifference(a, b, func(string) bool { return true })
+}
+
+// firstDifference looks at those properties of configurations that count, and at titles.
+func firstDifference(a, b result.Run, counts func(property string) bool) string {
 	for _, ca := range a.Configurations {
-		i := slices.IndexFunc(b.Configurations, func(c result.Configuration) bool { return c.Name == ca.Name })
-		for _, option := range []string{"profile", "vcpus", "memory"} {
-			if i >= 0 && ca.Options[option] != b.Configurations[i].Options[option] {
-				return fmt.Sprintf("%s of %s is %q in A and %q in B", option, ca.Name, ca.Options[option], b.Configurations[i].Options[option])
+		for _, cb := range b.Configurations {
+			of, other := properties(ca), properties(cb)
+			both := maps.Clone(of)
+			maps.Copy(both, other)
+			for _, name := range slices.Sorted(maps.Keys(both)) {
+				if ca.Name == cb.Name && counts(name) && of[name] != other[name] {
+					return fmt.Sprintf("%s of %s is %q in A and %q in B", name, ca.Name, of[name], other[name])
+				}
 			}
 		}
 	}
@@ -156,4 +172,11 @@ func SizeDifference(a, b result.Run) string {
 		}
 	}
 	return ""
+}
+
+// properties are the options of a configuration and its stack.
+func properties(c result.Configuration) map[string]string {
+	all := map[string]string{"stack": c.Stack}
+	maps.Copy(all, c.Options)
+	return all
 }

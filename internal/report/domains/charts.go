@@ -118,7 +118,7 @@ func sums(pairs []collocation.Pair) (ratios []collocation.Ratio) {
 
 // ratioChart draws ratios of the throughput by load.
 func (b *section) ratioChart(id, title string, ratios []collocation.Ratio) document.Chart {
-	c := document.Chart{ID: id, Kind: document.Ratios, Title: title, Axis: "ratio of the throughput (higher is better)"}
+	c := document.Chart{ID: id, Kind: document.Ratios, Title: title + ", with " + level(ratios) + " interval", Axis: "ratio of the throughput (higher is better)"}
 	for _, r := range ratios {
 		if label := loadLabel(r.Load); !slices.Contains(c.Categories, label) {
 			c.Categories = append(c.Categories, label)
@@ -133,7 +133,7 @@ func (b *section) ratioChart(id, title string, ratios []collocation.Ratio) docum
 				continue
 			}
 			some = true
-			series.Add(ratioOf(ratios[i].Effect))
+			series.Add(ratioOf(ratios[i].Effect, confidence(ratios)))
 		}
 		if some {
 			c.Series = append(c.Series, series)

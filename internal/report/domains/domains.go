@@ -47,6 +47,7 @@ type section struct {
 
 var methods = []document.Method{
 	{Term: "full load", Text: "The highest throughput that one domain of a type reaches alone with documents of a size. It was found before the first block: the load rises until the throughput falls. An intensity is a share of it."},
+	{Term: "level", Text: "The ratios of a table over one thing, such as those of all pairs over the sum of singles, are one family: of the differences that it shows, 5 % are expected to be false (Benjamini and Hochberg). Its intervals have the level of the family, also in sentences and figures."},
 	{Term: "sum of singles", Text: "What the domains of a pair answer alone under the same intensity, added up within each block. 1 means that they do not disturb each other."},
 	{Term: "Jain's index", Text: "Fairness: 1 if the domains answer the same, 1/n if one of n answers everything. Domains that differ are compared by their share of what they answer alone."},
 	{Term: "keeps least", Text: "The domain that keeps least of what it answers alone under the same intensity, with the mean of this share over the blocks. The sum hides it where the other domain answers many times as much."},
@@ -61,31 +62,45 @@ func loadLabel(l collocation.Load) string {
 	return fmt.Sprintf("%s at %d %%", naming.Size(l.Size), l.Intensity)
 }
 
-func ratioOf(e stats.Effect) (document.Number, document.Interval) {
-	return document.Number(e.Ratio()), estimate.ConfidenceInterval(e.Interval(stats.DefaultConfidence))
+// confidence is that of the intervals of ratios that are one family, by the rule of all reports.
+func confidence(family []collocation.Ratio) float64 {
+	var ps []float64
+	for _, r := range family {
+		ps = append(ps, r.Effect.P())
+	}
+	return stats.Judge(ps, stats.DefaultAlpha).Confidence()
+}
+
+// level prints the confidence of a family.
+func level(family []collocation.Ratio) string {
+	return document.Level(document.Number(confidence(family)))
+}
+
+func ratioOf(e stats.Effect, confidence float64) (document.Number, document.Interval) {
+	return document.Number(e.Ratio()), estimate.ConfidenceInterval(e.Interval(confidence))
 }
 
 // effectCell is a ratio with its interval.
-func effectCell(e stats.Effect) document.Cell {
-	r, i := ratioOf(e)
+func effectCell(e stats.Effect, confidence float64) document.Cell {
+	r, i := ratioOf(e, confidence)
 	return document.NumericCell(r, document.RatioWithInterval(r, i))
 }
 
 func effectTable(id, title string, ratios []collocation.Ratio) document.Table {
 	t := document.Table{ID: id, Title: title + ": aggregate throughput", Columns: []document.Column{
-		{Name: "load", Header: true}, {Name: "configuration", Header: true}, {Name: "over", Header: true}, {Name: "ratio, 95 %", Numeric: true}, {Name: "n", Numeric: true}}}
+		{Name: "load", Header: true}, {Name: "configuration", Header: true}, {Name: "over", Header: true}, {Name: "ratio, " + level(ratios), Numeric: true}, {Name: "n", Numeric: true}}}
 	for _, r := range ratios {
-		t.Rows = append(t.Rows, []document.Cell{{Text: loadLabel(r.Load)}, {Text: r.Configuration, Series: r.Configuration}, {Text: r.Reference}, effectCell(r.Effect), {Text: strconv.Itoa(r.Effect.N)}})
+		t.Rows = append(t.Rows, []document.Cell{{Text: loadLabel(r.Load)}, {Text: r.Configuration, Series: r.Configuration}, {Text: r.Reference}, effectCell(r.Effect, confidence(ratios)), {Text: strconv.Itoa(r.Effect.N)}})
 	}
 	return t
 }
 
 // optionalCell is a ratio that may not have been measured.
-func optionalCell(r *collocation.Ratio) document.Cell {
+func optionalCell(r *collocation.Ratio, confidence float64) document.Cell {
 	if r == nil {
 		return document.NoValue
 	}
-	return effectCell(r.Effect)
+	return effectCell(r.Effect, confidence)
 }
 
 // spreadCell is a mean in a unit with its interval; as prints a number.
@@ -115,11 +130,11 @@ func percentCell(s collocation.Spread) document.Cell {
 }
 
 func pairTable(pairs []collocation.Pair) document.Table {
-	t := document.Table{ID: "domains-pairs", Title: "Active domains side by side: aggregate throughput and fairness, 95 % intervals", Columns: []document.Column{
-		{Name: "load", Header: true}, {Name: "configuration", Header: true}, {Name: "over sum of singles", Numeric: true}, {Name: "over best single", Numeric: true},
+	t := document.Table{ID: "domains-pairs", Title: "Active domains side by side: aggregate throughput and fairness, at 95 % where no other level stands", Columns: []document.Column{
+		{Name: "load", Header: true}, {Name: "configuration", Header: true}, {Name: "over sum of singles, " + level(sums(pairs)), Numeric: true}, {Name: "over best single", Numeric: true},
 		{Name: "Jain's index", Numeric: true, Wide: true}, {Name: "largest deviation", Numeric: true, Wide: true}, {Name: "keeps least", Numeric: true}}}
 	for _, p := range pairs {
-		t.Rows = append(t.Rows, []document.Cell{{Text: loadLabel(p.Load)}, {Text: p.Configuration, Series: p.Configuration}, optionalCell(p.OfSum), optionalCell(p.OfSingle),
+		t.Rows = append(t.Rows, []document.Cell{{Text: loadLabel(p.Load)}, {Text: p.Configuration, Series: p.Configuration}, optionalCell(p.OfSum, confidence(sums(pairs))), optionalCell(p.OfSingle, stats.DefaultConfidence),
 			spreadCell(p.Jain, "", decimalText(3)), percentCell(p.Deviation), leastCell(p.Least)})
 	}
 	return t
@@ -196,7 +211,7 @@ func (b *section) domainTable() document.Table {
 // configurations. It names them by the types of their domains.
 func (b *section) paperDomains(f collocation.Findings) document.Table {
 	t := document.Table{ID: "domains-paper", Title: "This run and the text of the paper", Columns: []document.Column{
-		{Name: "figure", Header: true}, {Name: "document", Header: true}, {Name: "configuration", Header: true}, {Name: "over", Header: true}, {Name: "paper", Numeric: true}, {Name: "this run", Numeric: true}}}
+		{Name: "figure", Header: true}, {Name: "document", Header: true}, {Name: "configuration", Header: true}, {Name: "over", Header: true}, {Name: "paper", Numeric: true}, {Name: "this run, 95 %", Numeric: true}}}
 	for _, p := range b.printed {
 		ours := oursFor(p, f)
 		if ours == "" {

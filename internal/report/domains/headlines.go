@@ -25,20 +25,21 @@ func headlines(f collocation.Findings) (answer string, said []string) {
 	if len(full) == 0 {
 		return "", nil
 	}
-	answer = keptAnswer(full)
+	kept := confidence(sums(f.Pairs))
+	answer = keptAnswer(full, kept)
 	for _, load := range loads {
-		var kept []string
+		var each []string
 		for _, p := range pairs {
 			if p.Size == load.Size && p.Intensity == load.Intensity {
-				text := p.Configuration + " " + effectText(p.OfSum.Effect)
+				text := p.Configuration + " " + effectText(p.OfSum.Effect, kept)
 				if starves(p) {
 					text += fmt.Sprintf(" (%s only %.0f %%)", p.Least.Domain, 100*p.Least.Mean)
 				}
-				kept = append(kept, text)
+				each = append(each, text)
 			}
 		}
-		if len(kept) > 1 { // else the answer or a table has it
-			said = append(said, fmt.Sprintf("%s, over what the domains answer alone: %s.", loadLabel(load), document.List(kept)))
+		if len(each) > 1 { // else the answer or a table has it
+			said = append(said, fmt.Sprintf("%s, over what the domains answer alone (%s intervals): %s.", loadLabel(load), level(sums(f.Pairs)), document.List(each)))
 		}
 	}
 	tested := 0
@@ -46,8 +47,8 @@ func headlines(f collocation.Findings) (answer string, said []string) {
 	for _, r := range f.Idle {
 		if e := r.Effect; e.Testable() {
 			tested++
-			if !e.Interval(stats.DefaultConfidence).Contains(1) {
-				changed = append(changed, fmt.Sprintf("%s with %s %s", r.Configuration, loadLabel(r.Load), effectText(e)))
+			if !e.Interval(confidence(f.Idle)).Contains(1) {
+				changed = append(changed, fmt.Sprintf("%s with %s %s", r.Configuration, loadLabel(r.Load), effectText(e, confidence(f.Idle))))
 			}
 		}
 	}
@@ -55,7 +56,7 @@ func headlines(f collocation.Findings) (answer string, said []string) {
 	case tested > 0 && len(changed) == 0:
 		said = append(said, fmt.Sprintf("Idle neighbours: %s with the same domain alone, no difference found.", document.Plural(tested, "comparison")))
 	case len(changed) > 0:
-		said = append(said, fmt.Sprintf("Idle neighbours: %s with the same domain alone, %s found: %s.", document.Plural(tested, "comparison"), document.Plural(len(changed), "difference"), document.List(changed)))
+		said = append(said, fmt.Sprintf("Idle neighbours: %s with the same domain alone, %s found (%s intervals): %s.", document.Plural(tested, "comparison"), document.Plural(len(changed), "difference"), level(f.Idle), document.List(changed)))
 	}
 	return answer, said
 }
@@ -68,23 +69,24 @@ func starves(p collocation.Pair) bool {
 
 // keptAnswer says what the first and the last of the pairs keep; if there is only one pair, what
 // it keeps with each document.
-func keptAnswer(pairs []collocation.Pair) string {
+func keptAnswer(pairs []collocation.Pair, confidence float64) string {
+	intervals := document.Level(document.Number(confidence)) + " intervals"
 	first, last := pairs[0], pairs[len(pairs)-1]
 	if !slices.ContainsFunc(pairs, func(p collocation.Pair) bool { return p.Configuration != first.Configuration }) {
 		var kept []string
 		for _, p := range pairs {
-			kept = append(kept, fmt.Sprintf("%s with %s", effectText(p.OfSum.Effect), loadLabel(p.Load)))
+			kept = append(kept, fmt.Sprintf("%s with %s", effectText(p.OfSum.Effect, confidence), loadLabel(p.Load)))
 		}
-		return fmt.Sprintf("%s, over what the domains answer alone: %s.", first.Configuration, document.List(kept))
+		return fmt.Sprintf("%s, over what the domains answer alone (%s): %s.", first.Configuration, intervals, document.List(kept))
 	}
 	say := func(what string, p collocation.Pair) string {
-		text := fmt.Sprintf("%s: %s with %s answers %s of what its domains answer alone", what, p.Configuration, loadLabel(p.Load), effectText(p.OfSum.Effect))
+		text := fmt.Sprintf("%s: %s with %s answers %s of what its domains answer alone", what, p.Configuration, loadLabel(p.Load), effectText(p.OfSum.Effect, confidence))
 		if starves(p) {
 			text += fmt.Sprintf(", but %s only %.0f %% of what it answers alone", p.Least.Domain, 100*p.Least.Mean)
 		}
-		return text + "."
+		return text
 	}
-	return say("The pair that keeps most", first) + " " + say("The one that loses most", last)
+	return fmt.Sprintf("%s. %s (%s).", say("The pair that keeps most", first), say("The one that loses most", last), intervals)
 }
 
 // keptByPairs are the pairs that can be judged, those that keep most of what their domains answer
@@ -116,18 +118,18 @@ func pairFigures(f collocation.Findings) (figures []document.KeyFigure) {
 			continue
 		}
 		e := p.OfSum.Effect
-		r, i := ratioOf(e)
-		detail := loadLabel(p.Load) + document.Span(i)
+		r, i := ratioOf(e, confidence(sums(f.Pairs)))
+		detail := fmt.Sprintf("%s%s (%s)", loadLabel(p.Load), document.Span(i), level(sums(f.Pairs)))
 		if starves(p) {
 			detail += fmt.Sprintf("; %s only %.0f %%", p.Least.Domain, 100*p.Least.Mean)
 		}
 		figures = append(figures, document.KeyFigure{Value: document.Ratio(r) + "×", Label: p.Configuration + " / alone", Detail: detail,
-			Series: p.Configuration, Open: e.Interval(stats.DefaultConfidence).Contains(1)})
+			Series: p.Configuration, Open: e.Interval(confidence(sums(f.Pairs))).Contains(1)})
 	}
 	return figures
 }
 
 // effectText prints a ratio with its interval.
-func effectText(e stats.Effect) string {
-	return document.TimesWithInterval(ratioOf(e))
+func effectText(e stats.Effect, confidence float64) string {
+	return document.TimesWithInterval(ratioOf(e, confidence))
 }

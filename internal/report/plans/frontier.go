@@ -49,6 +49,9 @@ func Frontier(f summary.Frontier) document.Document {
 		priced := pricedWords(f)
 		doc.Groups = append(doc.Groups, priceGroup(*f.Price, priced))
 		doc.Headlines = append(doc.Headlines, priced)
+		for _, note := range f.Price.Latency.Notes {
+			doc.Warnings = append(doc.Warnings, f.Price.Latency.Directory+": "+note)
+		}
 	}
 	if t := frontierSavers(f); len(t.Rows) > 0 {
 		doc.Groups = append(doc.Groups, document.Group{ID: "savers", Title: "Users who can save most", Tables: []document.Table{t}})
