@@ -154,27 +154,28 @@ type Run struct {
 const Schema = 1
 
 // Check returns an error if the run has a format of a later version, or the journal a sample that
-// cannot belong to it: of another run, of an unknown configuration or case, of a metric that its case
-// does not have, or with another unit or order.
+// cannot belong to it: of another run, of an unknown configuration or case, of another suite than its case, of a metric
+// that its case does not have, or with another unit or order.
 func (r Run) Check(j Journal) error {
 	if r.Schema > Schema {
 		return fmt.Errorf("schema_version %d: this version of unnest reads up to %d: use a later one", r.Schema, Schema)
 	}
-	metrics := map[string][]Metric{}
+	cases := map[string]Case{}
 	for _, c := range r.Cases {
-		metrics[c.Name] = c.Metrics
+		cases[c.Name] = c
 	}
 	for _, s := range slices.Concat(j.Samples, j.Discarded) {
-		if err := r.owns(s, metrics); err != nil {
+		if err := r.owns(s, cases); err != nil {
 			return fmt.Errorf("sample of %s: %w", s.Execution(), err)
 		}
 	}
 	return nil
 }
 
-// owns checks one sample, by the metrics of each case.
-func (r Run) owns(s Sample, metrics map[string][]Metric) error {
-	known, ok := metrics[s.Case]
+// owns checks one sample, by the cases of the run.
+func (r Run) owns(s Sample, cases map[string]Case) error {
+	c, ok := cases[s.Case]
+	known := c.Metrics
 	i := slices.IndexFunc(known, func(m Metric) bool { return m.Name == s.Metric })
 	switch {
 	case s.Run != r.ID:
@@ -183,6 +184,8 @@ func (r Run) owns(s Sample, metrics map[string][]Metric) error {
 		return fmt.Errorf("configuration %q: the run has none of that name", s.Configuration)
 	case !ok:
 		return fmt.Errorf("case %q: the run has none of that name", s.Case)
+	case s.Suite != c.Suite:
+		return fmt.Errorf("suite %q: the case is of suite %q", s.Suite, c.Suite)
 	case i < 0:
 		return fmt.Errorf("metric %q: the case has none of that name", s.Metric)
 	case s.Unit != known[i].Unit:

@@ -6,7 +6,7 @@ import (
 )
 
 func TestCheck(t *testing.T) {
-	run := Run{ID: "r1", Configurations: []Configuration{{Name: "NAT"}}, Cases: []Case{{Name: "udp_rr/1280", Metrics: []Metric{{Name: "metrica", Unit: "us", Order: LIB}}}}}
+	run := Run{ID: "r1", Configurations: []Configuration{{Name: "NAT"}}, Cases: []Case{{Suite: "network", Name: "udp_rr/1280", Metrics: []Metric{{Name: "metrica", Unit: "us", Order: LIB}}}}}
 	for _, tt := range []struct {
 		name   string
 		change func(*Run, *Sample)
@@ -18,6 +18,7 @@ func TestCheck(t *testing.T) {
 		{"run", func(_ *Run, s *Sample) { s.Run = "r2" }, `run "r2": this is run "r1"`},
 		{"configuration", func(_ *Run, s *Sample) { s.Configuration = "X" }, `configuration "X"`},
 		{"case", func(_ *Run, s *Sample) { s.Case = "x" }, `case "x"`},
+		{"suite", func(_ *Run, s *Sample) { s.Suite = "x" }, `suite "x": the case is of suite "network"`},
 		{"metric", func(_ *Run, s *Sample) { s.Metric = "x" }, `metric "x"`},
 		{"unit", func(_ *Run, s *Sample) { s.Unit = "ms" }, `metrica in "ms": the case has it in "us"`},
 		{"order", func(_ *Run, s *Sample) { s.Order = HIB }, "metrica with order HIB: the case has it with LIB"},

@@ -49,7 +49,7 @@ func encode(t testing.TB, executions ...[]result.Sample) []byte {
 // newRun is a run to which executions can belong.
 func newRun() result.Run {
 	run := result.Run{ID: "r1", State: result.Running, Repetitions: 6, Configurations: []result.Configuration{{Name: "NAT"}, {Name: "BrFusion"}}}
-	c := result.Case{Name: "udp_rr/1280"}
+	c := result.Case{Suite: "network", Name: "udp_rr/1280"}
 	for _, s := range execution("NAT", 0, 5) {
 		c.Metrics = append(c.Metrics, result.Metric{Name: s.Metric, Unit: s.Unit, Order: s.Order})
 	}
