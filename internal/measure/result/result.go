@@ -53,6 +53,8 @@ type Sample struct {
 	// Discarded is 0 in a result of the run. Else the machine was disturbed, so the execution was measured
 	// again; Discarded counts such measurements of it from 1.
 	Discarded int `json:"discarded,omitempty"`
+	// Resumption is how often the run had been resumed before the sample was measured.
+	Resumption int `json:"resumption,omitempty"`
 }
 
 // Tag adds tags to s. Those that s has stay, and its map is not changed, which samples may share.
@@ -126,14 +128,16 @@ type Run struct {
 	Error          string            `json:"error,omitempty"` // why it failed
 	Started        time.Time         `json:"started"`
 	Ended          time.Time         `json:"ended,omitzero"`
-	Seed           uint64            `json:"seed"`                // of the order of executions
-	Repetitions    int               `json:"repetitions"`         // planned per case and configuration
-	Fixed          bool              `json:"fixed,omitempty"`     // the command line fixed the repetitions, so the experiment's until adds none
-	Disturbed      int               `json:"disturbed,omitempty"` // executions that were repeated because of what else the machine did
-	Interleaved    bool              `json:"interleaved"`         // false: configurations were measured in separate blocks of time
-	Fresh          bool              `json:"fresh,omitempty"`     // each block had machines of its own
-	Planned        int               `json:"planned"`             // executions planned
-	Accelerator    string            `json:"accelerator"`         // "kvm", "tcg", "none" or ClusterNodes
+	Seed           uint64            `json:"seed"`                  // of the order of executions
+	Repetitions    int               `json:"repetitions"`           // planned per case and configuration
+	Fixed          bool              `json:"fixed,omitempty"`       // the command line fixed the repetitions, so the experiment's until adds none
+	Disturbed      int               `json:"disturbed,omitempty"`   // executions that were repeated because of what else the machine did
+	Resumptions    int               `json:"resumptions,omitempty"` // how often the run was resumed after its first sample
+	Start          string            `json:"start,omitempty"`       // how the command line wanted guests to start: "booted" or "restored"
+	Interleaved    bool              `json:"interleaved"`           // false: configurations were measured in separate blocks of time
+	Fresh          bool              `json:"fresh,omitempty"`       // each block had machines of its own
+	Planned        int               `json:"planned"`               // executions planned
+	Accelerator    string            `json:"accelerator"`           // "kvm", "tcg", "none" or ClusterNodes
 	AccelReason    string            `json:"accelerator_reason,omitempty"`
 	Host           Machine           `json:"host"`
 	Guests         []Machine         `json:"guests,omitempty"`
@@ -164,7 +168,7 @@ func (r Run) Check(j Journal) error {
 	for _, c := range r.Cases {
 		cases[c.Name] = c
 	}
-	for _, s := range slices.Concat(j.Samples, j.Discarded) {
+	for _, s := range j.All() {
 		if err := r.owns(s, cases); err != nil {
 			return fmt.Errorf("sample of %s: %w", s.Execution(), err)
 		}

@@ -26,7 +26,7 @@ func TestCheck(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			r, s := run, execution("NAT", 0, 1)[0]
 			tt.change(&r, &s)
-			for _, j := range []Journal{{Samples: []Sample{s}}, {Discarded: []Sample{s}}} {
+			for _, j := range []Journal{{Samples: []Sample{s}}, {Discarded: []Sample{s}}, {Void: []Sample{s}}} {
 				err := r.Check(j)
 				if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 					t.Errorf("got %v, want %q", err, tt.want)

@@ -380,6 +380,12 @@ func TestDiscarded(t *testing.T) {
 	if n := again.Discarded(last[0].Execution()); n != 2 || len(again.Samples()) != 0 {
 		t.Errorf("%d discarded, %d samples; want 2 and none", n, len(again.Samples()))
 	}
+	if err := again.Update(func(r *result.Run) { r.Resumptions = 1 }); err != nil {
+		t.Fatal(err)
+	}
+	if n := again.Discarded(last[0].Execution()); n != 0 {
+		t.Errorf("%d discarded since the run was resumed, want none", n)
+	}
 	appendAll(t, again, last)
 	_, journal, err := Read(path)
 	if err != nil || len(journal.Samples) != 2 || len(journal.Discarded) != 4 || journal.Samples[0].Discarded != 0 {
