@@ -62,7 +62,7 @@ func (e *engine) again(x Execution) bool {
 // tooNoisy reports whether the run has measured so many disturbed executions that its report will conclude
 // nothing. It writes down what that means, once.
 func (e *engine) tooNoisy() (bool, error) {
-	if e.spec.Noisy || e.block < stats.MinRepetitions || !noise.TooNoisy(noise.OfExecutions(e.dir.Samples())) {
+	if e.spec.Noisy || e.block < stats.MinRepetitions || !noise.TooNoisy(noise.OfSamples(e.selected())) {
 		return false, nil
 	}
 	e.report(Event{Kind: TooNoisy})

@@ -43,7 +43,8 @@ func Run(ctx context.Context, spec *Spec, dir *rundir.Dir, bench Bench, progress
 	if _, ok := bench.(Renewer); ok {
 		e.estimate.renewal = spec.Renewal()
 	}
-	e.readings = noise.OfExecutions(dir.Samples())
+	journal := dir.Journal()
+	e.readings = noise.OfSamples(journal.All())
 	e.add(Schedule(spec, run.Seed))
 	e.addBegun()
 	if err := dir.Update(func(r *result.Run) {
@@ -68,7 +69,7 @@ type engine struct {
 	estimate estimator
 	tally    tally
 	reading  noise.Reading   // of the last attempt
-	readings []noise.Reading // of all, also of those before a resumption
+	readings []noise.Reading // of all, also of those that were discarded, or made before a resumption
 }
 
 // add adds the executions that are not known yet. Those without samples are to do; the
@@ -94,7 +95,7 @@ func (e *engine) add(schedule []Execution) {
 
 // addBegun adds the blocks beyond the schedule that have samples already.
 func (e *engine) addBegun() {
-	samples := e.dir.Samples()
+	samples := e.selected()
 	last := -1
 	for _, s := range samples {
 		last = max(last, s.Block)
@@ -105,6 +106,9 @@ func (e *engine) addBegun() {
 	}
 }
 
+// selected returns the samples that count in the report.
+func (e *engine) selected() []result.Sample { return noise.Select(e.dir.Journal()) }
+
 // more reports whether there is an execution to do. At the end of the schedule it adds
 // the blocks that spec.Until requires. A resumed run may have to fill earlier added
 // blocks, because its schedule can have more samples than before.
@@ -113,7 +117,7 @@ func (e *engine) more() (bool, error) {
 		if e.spec.Until == 0 || e.block >= e.spec.Limit {
 			return false, nil
 		}
-		added, reasons := extension(e.spec, e.dir.Run().Seed, e.dir.Samples(), e.block)
+		added, reasons := extension(e.spec, e.dir.Run().Seed, e.selected(), e.block)
 		if len(added) == 0 {
 			return false, nil
 		}
