@@ -21,6 +21,7 @@ const retryPause = time.Second
 
 // Run executes the part of the schedule that has no samples in dir yet, so running it
 // again resumes an interrupted run. It writes each execution to the journal at once.
+// A resumed run measures all executions of a case in a block again once it has measured one that was missing, see result.Journal.
 // With spec.Until it adds blocks to the schedule. At the end dir has the final state:
 //   - complete, and Run returns nil: every execution has its samples or is unsupported,
 //     with the reason among the run's failures;
@@ -50,6 +51,9 @@ func Run(ctx context.Context, spec *Spec, dir *rundir.Dir, bench Bench, progress
 	if err := dir.Update(func(r *result.Run) {
 		r.State, r.Error, r.Ended, r.Planned = result.Running, "", time.Time{}, len(e.known)
 		r.Failures = nil // they are tried again
+		if journal.Size > 0 {
+			r.Resumptions++
+		}
 	}); err != nil {
 		return err
 	}
