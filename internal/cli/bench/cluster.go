@@ -219,11 +219,10 @@ func measureCluster(ctx context.Context, o clusterOptions, c *pods.Cluster, s *e
 		err = errors.Join(err, b.Down())
 		progress.endPhase()
 	}()
-	if err := dir.Update(func(r *result.Run) {
-		build, facts := version.Get(), b.Facts()
-		r.Accelerator, r.AccelReason = result.ClusterNodes, "what is below the nodes of an existing cluster is not known"
-		r.Guests, r.Tools, r.Notes = facts.Nodes, facts.Tools, append(r.Notes, facts.Notes...)
-		r.Version, r.Revision = build.Version, build.Revision
+	build, facts := version.Get(), b.Facts()
+	if err := record(dir, result.Run{
+		Accelerator: result.ClusterNodes, AccelReason: "what is below the nodes of an existing cluster is not known",
+		Guests: facts.Nodes, Tools: facts.Tools, Notes: facts.Notes, Version: build.Version, Revision: build.Revision,
 	}); err != nil {
 		return false, err
 	}

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -135,11 +136,21 @@ func resume(ctx context.Context, o Options) error {
 	// With --noisy, it may lack blocks that a noisy machine kept it from.
 	if err == nil && (dir.Run().State != result.Complete || len(dir.Run().Failures) > 0 || o.Noisy && spec.Until > 0) {
 		var accel guest.Choice
+		o = o.continued(dir.Run())
 		if accel, err = ready(ctx, o); err == nil {
 			_, err = measure(ctx, o, accel, spec, dir)
 		}
 	}
 	return finish(o.Streams, o.Resume, "unnest bench", errors.Join(err, dir.Close()))
+}
+
+// continued returns the options to resume a run with: what o leaves open is as the run began.
+func (o Options) continued(run result.Run) Options {
+	o.Start = cmp.Or(o.Start, stack.Start(run.Start))
+	if run.Accelerator == string(guest.TCG) { // also where KVM works
+		o.Accel = cmp.Or(o.Accel, run.Accelerator)
+	}
+	return o
 }
 
 // needsVirtualization reports whether a configuration has PVH or HVM domains of a Xen host that the run boots.
@@ -152,6 +163,14 @@ func needsVirtualization(c stack.Configuration) bool {
 // measure brings the experiment up, runs it and takes it down. begun reports whether the
 // executions began.
 func measure(ctx context.Context, o Options, accel guest.Choice, s *experiment.Spec, dir *rundir.Dir) (begun bool, err error) {
+	build := version.Get()
+	now := result.Run{Accelerator: string(accel.Accel), AccelReason: accel.Reason, Start: string(o.Start), Version: build.Version, Revision: build.Revision}
+	if now.Host, err = machine.DescribeHost(ctx); err == nil {
+		err = sameMachines(dir, now) // before guests boot
+	}
+	if err != nil {
+		return false, err
+	}
 	binaries, err := guestimage.BinariesDir()
 	if err != nil {
 		return false, err
@@ -186,21 +205,71 @@ func measure(ctx context.Context, o Options, accel guest.Choice, s *experiment.S
 		return false, err
 	}
 	defer func() { err = errors.Join(err, b.Down()) }()
-	host, err := machine.DescribeHost(ctx)
-	if err != nil {
-		return false, err
-	}
-	if err := dir.Update(func(r *result.Run) {
-		build, facts := version.Get(), b.Facts()
-		r.Accelerator, r.AccelReason = string(accel.Accel), accel.Reason
-		r.Host, r.Guests, r.Image, r.Tools = host, facts.Guests, facts.Image, facts.Tools
-		r.Notes = append(r.Notes, slices.Concat(notes, facts.Notes)...)
-		r.Conditions = append(r.Conditions, facts.Conditions...)
-		r.Version, r.Revision = build.Version, build.Revision
-	}); err != nil {
+	facts := b.Facts()
+	now.Guests, now.Image, now.Tools = facts.Guests, facts.Image, facts.Tools
+	now.Notes, now.Conditions = slices.Concat(notes, facts.Notes), facts.Conditions
+	if err := record(dir, now); err != nil {
 		return false, err
 	}
 	return true, experiment.Run(ctx, s, dir, b, &firstReport{progress: progress, path: dir.Path()})
+}
+
+// record writes down where and with what a run is measured. A run with samples keeps what they were measured with: see
+// sameMachines for its error. It gets a note for each other difference.
+func record(dir *rundir.Dir, now result.Run) error {
+	if err := sameMachines(dir, now); err != nil {
+		return err
+	}
+	return dir.Update(func(r *result.Run) {
+		if len(dir.Samples()) == 0 {
+			r.Accelerator, r.AccelReason, r.Host, r.Guests, r.Start = now.Accelerator, now.AccelReason, now.Host, now.Guests, now.Start
+			r.Image, r.Tools, r.Version, r.Revision = now.Image, now.Tools, now.Version, now.Revision
+		}
+		for _, d := range differences(*r, now) {
+			r.Notes = append(r.Notes, fmt.Sprintf("Resumed with another %s: %s, at first %s.", d.what, d.now, d.was))
+		}
+		r.Notes, r.Conditions = append(r.Notes, now.Notes...), append(r.Conditions, now.Conditions...)
+	})
+}
+
+// difference is one between the samples of a run and its continuation.
+type difference struct{ what, was, now, fix string } // without a fix, values may still be compared
+
+// differences compares what is known of both.
+func differences(was, now result.Run) []difference {
+	all := []difference{
+		{"accelerator", was.Accelerator, now.Accelerator, "give --accel " + was.Accelerator},
+		{"guest image", was.Image, now.Image, ""}, {"version of unnest", was.Version, now.Version, ""}, {"revision of unnest", was.Revision, now.Revision, ""},
+	}
+	add := func(name string, was, now result.Machine) {
+		all = append(all,
+			difference{"CPU of " + name, was.CPU, now.CPU, "resume it there"}, difference{"kernel of " + name, was.Kernel, now.Kernel, "resume it with that kernel"},
+			difference{"start of " + name, was.Start, now.Start, fmt.Sprintf("give --cold=%t", was.Start == result.Booted)})
+	}
+	add("the host", was.Host, now.Host)
+	for _, g := range now.Guests {
+		named := func(m result.Machine) bool { return m.Name == g.Name } // hosts of the user share a name
+		same := func(m result.Machine) bool {
+			return named(m) && m.CPU == g.CPU && m.Kernel == g.Kernel && m.Start == g.Start
+		}
+		if i := slices.IndexFunc(was.Guests, named); i >= 0 && !slices.ContainsFunc(was.Guests, same) {
+			add(g.Name, was.Guests[i], g)
+		}
+	}
+	for _, tool := range slices.Sorted(maps.Keys(now.Tools)) {
+		all = append(all, difference{"version of " + tool, was.Tools[tool], now.Tools[tool], ""})
+	}
+	return slices.DeleteFunc(all, func(d difference) bool { return d.was == "" || d.now == "" || d.was == d.now })
+}
+
+// sameMachines returns an error if a run has samples, and they were measured with another accelerator, host or start of guests.
+func sameMachines(dir *rundir.Dir, now result.Run) error {
+	for _, d := range differences(dir.Run(), now) {
+		if d.fix != "" && len(dir.Samples()) > 0 {
+			return fmt.Errorf("resume run %s: the %s is %s, and was %s for its samples: %s, or measure anew", dir.Run().ID, d.what, d.now, d.was, d.fix)
+		}
+	}
+	return nil
 }
 
 // tidy removes the remains of killed runs from this machine. It returns a note if other

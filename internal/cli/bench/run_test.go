@@ -16,6 +16,7 @@ import (
 	"unnest.io/unnest/internal/measure/result"
 	"unnest.io/unnest/internal/measure/rundir"
 	"unnest.io/unnest/internal/measure/stack"
+	"unnest.io/unnest/internal/testbed/guest"
 )
 
 // content returns the contents of the files in dir; directories have "/".
@@ -60,6 +61,15 @@ func createRunOf(t *testing.T, path string, spec *experiment.Spec, state result.
 		t.Fatal(err)
 	}
 	defer dir.Close()
+	appendSamples(t, dir, spec, n)
+	if err := dir.Update(func(r *result.Run) { r.State = state }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// appendSamples appends those of the first n executions of spec.
+func appendSamples(t *testing.T, dir *rundir.Dir, spec *experiment.Spec, n int) {
+	t.Helper()
 	for i, x := range experiment.Schedule(spec, 1)[:n] {
 		m := x.Case.Metrics[0]
 		if err := dir.Append([]result.Sample{{
@@ -69,9 +79,6 @@ func createRunOf(t *testing.T, path string, spec *experiment.Spec, state result.
 		}}); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if err := dir.Update(func(r *result.Run) { r.State = state }); err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -330,6 +337,106 @@ func TestResumeRefuses(t *testing.T) {
 				t.Errorf("the samples have changed from %q to %q", samples, after)
 			}
 		})
+	}
+}
+
+// A run goes on only with the accelerator, host and start of guests that its samples have. It begins as it began if the command line
+// leaves that open.
+func TestResumeElsewhere(t *testing.T) {
+	was := result.Run{
+		Accelerator: "kvm", AccelReason: "it works", Host: result.Machine{CPU: "EPYC", Kernel: "6.1"}, Start: "booted", Version: "v1", Image: "i1",
+		Tools:  map[string]string{"iperf3": "3.12"},
+		Guests: []result.Machine{{Name: "node1", Start: result.Booted}, {Name: "ssh", Kernel: "5"}, {Name: "ssh", Kernel: "6"}},
+	}
+	for _, tt := range []struct {
+		name    string
+		samples int
+		change  func(*result.Run)
+		want    string
+		notes   []string
+	}{
+		{"the same", 2, func(*result.Run) {}, "", nil},
+		{"the accelerator", 2, func(r *result.Run) { r.Accelerator = "tcg" }, "the accelerator is tcg, and was kvm for its samples: give --accel kvm, or measure anew", nil},
+		{"the CPU", 2, func(r *result.Run) { r.Host.CPU = "Xeon" }, "the CPU of the host is Xeon, and was EPYC", nil},
+		{"the kernel", 2, func(r *result.Run) { r.Host.Kernel = "6.2" }, "the kernel of the host is 6.2, and was 6.1", nil},
+		{"the start", 2, func(r *result.Run) { r.Guests = []result.Machine{{Name: "node1", Start: result.Restored}} },
+			"the start of node1 is restored from a snapshot, and was booted for its samples: give --cold=true", nil},
+		{"without samples", 0, func(r *result.Run) { r.Accelerator = "tcg" }, "", nil},
+		{"one of the hosts", 2, func(r *result.Run) { r.Guests = []result.Machine{{Name: "ssh", Kernel: "6"}} }, "", nil},
+		{"versions", 2, func(r *result.Run) {
+			r.Version, r.Image, r.Tools = "v2", "i2", map[string]string{"iperf3": "3.13", "wrk": "4"}
+		}, "", []string{
+			"Resumed with another guest image: i2, at first i1.", "Resumed with another version of unnest: v2, at first v1.",
+			"Resumed with another version of iperf3: 3.13, at first 3.12."}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "run")
+			createRun(t, path, small, result.Interrupted, 0)
+			dir, err := rundir.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer dir.Close()
+			if err := record(dir, was); err != nil {
+				t.Fatal(err)
+			}
+			spec, err := experiment.Parse("small.yaml", []byte(small))
+			if err != nil {
+				t.Fatal(err)
+			}
+			appendSamples(t, dir, spec, tt.samples)
+			now := was
+			tt.change(&now)
+			err = record(dir, now)
+			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+			want := was.Accelerator
+			if tt.samples == 0 {
+				want = now.Accelerator
+			}
+			if run := dir.Run(); run.Accelerator != want || run.Image != "i1" || run.Start != "booted" || !slices.Equal(run.Notes, tt.notes) {
+				t.Errorf("the run is %+v, want notes %q", run, tt.notes)
+			}
+		})
+	}
+}
+
+// A resumed run is refused before anything is made.
+func TestResumeWithAnotherAccelerator(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "run")
+	createRun(t, path, small, result.Interrupted, 2)
+	dir, err := rundir.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	if err := dir.Update(func(r *result.Run) { r.Accelerator = "kvm" }); err != nil {
+		t.Fatal(err)
+	}
+	spec, err := experiment.FromRun(path, dir.Run())
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun, err := measure(t.Context(), Options{Streams: discarded()}, guest.Choice{Accel: guest.TCG}, spec, dir)
+	if begun || err == nil || !strings.Contains(err.Error(), "the accelerator is tcg, and was kvm for its samples") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestContinued(t *testing.T) {
+	for _, tt := range []struct {
+		given Options
+		run   result.Run
+		want  Options
+	}{
+		{Options{}, result.Run{Accelerator: "tcg", Start: "booted"}, Options{Accel: "tcg", Start: stack.Booted}},
+		{Options{}, result.Run{Accelerator: "kvm"}, Options{}},
+		{Options{Accel: "auto", Start: stack.Restored}, result.Run{Accelerator: "tcg", Start: "booted"}, Options{Accel: "auto", Start: stack.Restored}},
+	} {
+		if got := tt.given.continued(tt.run); got.Accel != tt.want.Accel || got.Start != tt.want.Start {
+			t.Errorf("%+v of %+v: got %+v", tt.given, tt.run, got)
+		}
 	}
 }
 

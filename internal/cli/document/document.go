@@ -20,7 +20,7 @@ import (
 )
 
 // Load reads the run directory dir, also of a run that is still being written. The notes
-// say what is missing of its journal.
+// say what is missing of its journal, and which values are far apart in time.
 func Load(dir string) (input provenance.Source, notes []string, err error) {
 	info, err := os.Stat(dir)
 	switch {
@@ -41,6 +41,10 @@ func Load(dir string) (input provenance.Source, notes []string, err error) {
 	}
 	if journal.Dropped != "" {
 		notes = []string{journal.Dropped}
+	}
+	if cases := journal.Apart(); len(cases) > 0 {
+		notes = append(notes, fmt.Sprintf("In %s, more than five minutes passed between executions of one block, as when a run is resumed: "+
+			"ratios contain what changed meanwhile.", document.List(cases)))
 	}
 	return provenance.Source{Dir: dir, Run: run, Samples: noise.Select(journal)}, notes, nil
 }

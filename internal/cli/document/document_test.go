@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -27,7 +28,7 @@ func TestLoadTellsWhatJournalLacks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sample := result.Sample{Run: "r1", Configuration: "NAT", Case: "udp_rr/64", Metric: "latency_mean", Unit: "us", Order: result.LIB, Value: 1}
+	sample := result.Sample{Run: "r1", Configuration: "NAT", Start: time.Unix(0, 0), Case: "udp_rr/64", Metric: "latency_mean", Unit: "us", Order: result.LIB, Value: 1}
 	if err := errors.Join(d.Append([]result.Sample{sample}), d.Close()); err != nil {
 		t.Fatal(err)
 	}
@@ -48,6 +49,17 @@ func TestLoadTellsWhatJournalLacks(t *testing.T) {
 	input, notes, err = Load(dir)
 	if err != nil || len(input.Samples) != 1 || len(notes) != 1 || !strings.Contains(notes[0], "incomplete") {
 		t.Errorf("journal cut short: got %d samples, notes %q, %v", len(input.Samples), notes, err)
+	}
+
+	if d, err = rundir.Open(dir); err != nil {
+		t.Fatal(err)
+	}
+	sample.Repetition, sample.Start = 1, time.Unix(3600, 0)
+	if err := errors.Join(d.Append([]result.Sample{sample}), d.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, notes, err = Load(dir); err != nil || len(notes) != 1 || !strings.HasPrefix(notes[0], "In udp_rr/64, more than five minutes passed") {
+		t.Errorf("an hour apart: notes %q, %v", notes, err)
 	}
 }
 

@@ -48,7 +48,8 @@ func Up(ctx context.Context, spec *experiment.Spec, o machines.Options) (_ Runni
 		return nil, err
 	}
 	if spec.Fresh {
-		return &fresh{study: s, up: true, make: func() (study, error) { return newStudy(spec, o) }}, nil
+		again := func() (study, error) { return newStudy(spec, o) }
+		return &fresh{study: s, up: true, make: again, bringUp: bringUp, first: s.Facts().Guests}, nil
 	}
 	return s, nil
 }

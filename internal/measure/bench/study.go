@@ -114,6 +114,9 @@ type fresh struct {
 	up   bool // study is up
 	used bool // by a block, or by the warm-up
 	make func() (study, error)
+
+	bringUp func(context.Context, study) error
+	first   []result.Machine // the guests of the first block
 }
 
 // Renew replaces the machines, and executes each group of cases once in each configuration to warm them up.
@@ -131,7 +134,10 @@ func (f *fresh) Renew(ctx context.Context, _ experiment.Execution) error {
 	}
 	s.Machines().Options.Progress = silent{}
 	f.study, f.up, f.used = s, true, true
-	if err := bringUp(ctx, s); err != nil {
+	if err = f.bringUp(ctx, s); err == nil {
+		err = sameStart(f.first, s.Facts().Guests)
+	}
+	if err != nil {
 		return errors.Join(fmt.Errorf("start the machines of a block: %w", err), f.Down())
 	}
 	for _, x := range s.Machines().Spec.Warmups() {
@@ -140,6 +146,17 @@ func (f *fresh) Renew(ctx context.Context, _ experiment.Execution) error {
 		done()
 		if errors.Is(err, experiment.ErrFatal) || ctx.Err() != nil {
 			return errors.Join(err, f.Down())
+		}
+	}
+	return nil
+}
+
+// sameStart returns an error if a guest began in another way than that of the same name in the first block.
+func sameStart(first, now []result.Machine) error {
+	for _, g := range now {
+		i := slices.IndexFunc(first, func(m result.Machine) bool { return m.Name == g.Name })
+		if i >= 0 && first[i].Start != g.Start {
+			return fmt.Errorf("guest %s is %s, and was %s in the first block: their values cannot be compared", g.Name, g.Start, first[i].Start)
 		}
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 
 	"unnest.io/unnest/internal/measure/noise"
 	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/stack"
 	"unnest.io/unnest/internal/measure/stats"
 )
 
@@ -62,7 +63,7 @@ func (e *engine) again(x Execution) bool {
 // tooNoisy reports whether the run has measured so many disturbed executions that its report will conclude
 // nothing. It writes down what that means, once.
 func (e *engine) tooNoisy() (bool, error) {
-	if e.spec.Noisy || e.block < stats.MinRepetitions || !noise.TooNoisy(noise.OfExecutions(e.dir.Samples())) {
+	if e.spec.Noisy || e.block < stats.MinRepetitions || !noise.TooNoisy(noise.OfSamples(e.selected())) {
 		return false, nil
 	}
 	e.report(Event{Kind: TooNoisy})
@@ -99,7 +100,7 @@ func (e *engine) samples(x Execution, o Outcome, start time.Time, took time.Dura
 	var samples []result.Sample
 	of := result.Sample{
 		Run: e.dir.Run().ID, Configuration: x.Configuration.Name, Suite: x.Case.Suite, Case: x.Case.Name,
-		Block: x.Block, Repetition: x.Repetition, Boot: o.Boot, Start: start.UTC(), Duration: took.Seconds(),
+		Block: x.Block, Repetition: x.Repetition, Boot: o.Boot, Start: start.UTC(), Duration: took.Seconds(), Resumption: e.dir.Run().Resumptions,
 	}
 	for i, part := range append([]Part{{o.Tags, o.Values}}, o.Parts...) {
 		of.Tags = part.Tags
@@ -163,15 +164,30 @@ func (e *engine) done(x Execution, attempt int, samples []result.Sample) error {
 	for i := range samples {
 		samples[i].Tag(tags)
 	}
+	stale := e.stale(x)
 	if err := e.dir.Append(samples); err != nil {
 		return err
 	}
 	e.tally.succeeded(pair(x))
-	e.todo = e.todo[1:]
+	e.todo = slices.Concat(stale, e.todo[1:])
 	e.estimate.observe(x, time.Duration(samples[0].Duration*float64(time.Second)))
 	shown := samples[slices.IndexFunc(samples, func(s result.Sample) bool { return s.Metric == x.Case.Primary })]
 	e.report(Event{Kind: Done, Execution: x, Attempt: attempt, Value: shown.Value, Unit: shown.Unit})
 	return nil
+}
+
+// stale returns the executions of the case and block of x that were measured before the run was resumed.
+func (e *engine) stale(x Execution) (again []Execution) {
+	seen := map[string]bool{}
+	for _, s := range e.dir.Samples() {
+		if s.Case == x.Case.Name && s.Block == x.Block && s.Resumption < e.dir.Run().Resumptions && !seen[s.Configuration] {
+			seen[s.Configuration] = true
+			i := slices.IndexFunc(e.spec.Configurations, func(c stack.Configuration) bool { return c.Name == s.Configuration })
+			x.Configuration = e.spec.Configurations[i] // a run is read only if it has those of all samples
+			again = append(again, x)
+		}
+	}
+	return again
 }
 
 // giveUp records that x has no samples. Its error stops the run.

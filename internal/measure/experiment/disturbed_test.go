@@ -1,12 +1,16 @@
 package experiment
 
 import (
+	"context"
+	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"unnest.io/unnest/internal/measure/noise"
 	"unnest.io/unnest/internal/measure/result"
+	"unnest.io/unnest/internal/measure/rundir"
 )
 
 // A disturbed execution is repeated at once, up to three times, whatever its result. On a machine that is
@@ -92,5 +96,71 @@ func TestNoisyRunEndsEarly(t *testing.T) {
 		blocks(6, true)
 		r.spec.Noisy = true
 		blocks(9, false)
+	})
+}
+
+// A configuration disturbs the machine itself in four of six blocks, and is calm when it is measured again. The run
+// and its report judge by the same measurements, the first ones, which are too noisy and not the last ones, which are all equal.
+func TestRunJudgesByWhatCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRigOf(t, until, func(s *Spec) {
+			s.Repetitions = 6
+			if err := s.Choose([]string{"udp_rr/64"}); err != nil {
+				t.Fatal(err)
+			}
+		})
+		tries := map[result.Execution]int{}
+		disturbs := func(x Execution) bool {
+			return x.Configuration.Name == "fused" && x.Block < 4 && tries[x.Key()] == 1
+		}
+		r.bench.script = func(ctx context.Context, call int, x Execution) (Outcome, error) {
+			tries[x.Key()]++
+			if disturbs(x) {
+				return noisy(map[string]float64{"fused udp_rr/64": 50})(ctx, call, x)
+			}
+			return good(x), nil
+		}
+		r.bench.observed = func(call int) noise.Reading {
+			if disturbs(r.bench.calls[call-1]) {
+				return noise.Reading{Elapsed: time.Second, Others: 0.9}
+			}
+			return noise.Reading{Elapsed: time.Second, Others: 0.01}
+		}
+		if err := r.run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		run, journal, err := rundir.Read(r.path)
+		if err != nil || len(r.bench.calls) != 16 || !noise.TooNoisy(noise.OfSamples(noise.Select(journal))) {
+			t.Errorf("%d executions, error %v; want a report that is too noisy to conclude", len(r.bench.calls), err)
+		}
+		if !slices.Equal(run.Notes, []string{noteTooNoisy}) {
+			t.Errorf("the run notes %q", run.Notes)
+		}
+	})
+}
+
+// A resumed run knows what the machine did in all measurements of before. Eight of them tell that it is always busy.
+func TestResumedRunKnowsAllReadings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRigOf(t, small, nil)
+		r.bench.observed = func(int) noise.Reading { return noise.Reading{Elapsed: time.Second, Others: 0.9} }
+		ctx, cancel := context.WithCancel(t.Context())
+		r.bench.script = func(ctx context.Context, call int, x Execution) (Outcome, error) {
+			if call == 10 { // four executions and five repeats are done
+				cancel()
+				return Outcome{}, ctx.Err()
+			}
+			return good(x), nil
+		}
+		if err := r.run(ctx); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		r.bench.script = nil
+		if err := r.run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if run, samples := r.load(); run.Disturbed != 5 || len(samples) == 0 {
+			t.Errorf("%d executions were repeated, want 5", run.Disturbed)
+		}
 	})
 }

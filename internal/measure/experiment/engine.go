@@ -21,6 +21,7 @@ const retryPause = time.Second
 
 // Run executes the part of the schedule that has no samples in dir yet, so running it
 // again resumes an interrupted run. It writes each execution to the journal at once.
+// A resumed run measures all executions of a case in a block again once it has measured one that was missing, see result.Journal.
 // With spec.Until it adds blocks to the schedule. At the end dir has the final state:
 //   - complete, and Run returns nil: every execution has its samples or is unsupported,
 //     with the reason among the run's failures;
@@ -43,12 +44,16 @@ func Run(ctx context.Context, spec *Spec, dir *rundir.Dir, bench Bench, progress
 	if _, ok := bench.(Renewer); ok {
 		e.estimate.renewal = spec.Renewal()
 	}
-	e.readings = noise.OfExecutions(dir.Samples())
+	journal := dir.Journal()
+	e.readings = noise.OfSamples(journal.All())
 	e.add(Schedule(spec, run.Seed))
 	e.addBegun()
 	if err := dir.Update(func(r *result.Run) {
 		r.State, r.Error, r.Ended, r.Planned = result.Running, "", time.Time{}, len(e.known)
 		r.Failures = nil // they are tried again
+		if journal.Size > 0 {
+			r.Resumptions++
+		}
 	}); err != nil {
 		return err
 	}
@@ -68,7 +73,7 @@ type engine struct {
 	estimate estimator
 	tally    tally
 	reading  noise.Reading   // of the last attempt
-	readings []noise.Reading // of all, also of those before a resumption
+	readings []noise.Reading // of all, also of those that were discarded, or made before a resumption
 }
 
 // add adds the executions that are not known yet. Those without samples are to do; the
@@ -94,7 +99,7 @@ func (e *engine) add(schedule []Execution) {
 
 // addBegun adds the blocks beyond the schedule that have samples already.
 func (e *engine) addBegun() {
-	samples := e.dir.Samples()
+	samples := e.selected()
 	last := -1
 	for _, s := range samples {
 		last = max(last, s.Block)
@@ -105,6 +110,9 @@ func (e *engine) addBegun() {
 	}
 }
 
+// selected returns the samples that count in the report.
+func (e *engine) selected() []result.Sample { return noise.Select(e.dir.Journal()) }
+
 // more reports whether there is an execution to do. At the end of the schedule it adds
 // the blocks that spec.Until requires. A resumed run may have to fill earlier added
 // blocks, because its schedule can have more samples than before.
@@ -113,7 +121,7 @@ func (e *engine) more() (bool, error) {
 		if e.spec.Until == 0 || e.block >= e.spec.Limit {
 			return false, nil
 		}
-		added, reasons := extension(e.spec, e.dir.Run().Seed, e.dir.Samples(), e.block)
+		added, reasons := extension(e.spec, e.dir.Run().Seed, e.selected(), e.block)
 		if len(added) == 0 {
 			return false, nil
 		}

@@ -280,8 +280,8 @@ func TestRenewsOncePerBlock(t *testing.T) {
 		if err := r.run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		// One execution of the second block is done.
-		if diff := cmp.Diff([]int{0, warmup, warmup + block - 1}, r.bench.renewals); diff != "" {
+		// One execution of the second block is done, and measured again after the other one of its case.
+		if diff := cmp.Diff([]int{0, warmup, warmup + block}, r.bench.renewals); diff != "" {
 			t.Errorf("renewed after the resume before the calls (-want +got):\n%s", diff)
 		}
 		for i, at := range r.bench.renewals {
@@ -290,6 +290,9 @@ func TestRenewsOncePerBlock(t *testing.T) {
 			}
 		}
 		for i, x := range r.bench.calls {
+			if i == warmup {
+				continue // what is measured again is not announced
+			}
 			want := []Execution{x}
 			for _, y := range r.bench.calls[i+1 : min(i+1+lookahead, len(r.bench.calls))] {
 				if y.Block == x.Block {
@@ -486,7 +489,8 @@ func TestGivenUpExecutionsAreTriedAgainByAResume(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.wantState(result.Complete, "")
-		if run, samples := r.load(); len(run.Failures) != 0 || len(r.bench.calls) != 2 || len(samples) == 0 {
+		// The other configuration of the case is measured again in both blocks.
+		if run, samples := r.load(); len(run.Failures) != 0 || len(r.bench.calls) != 4 || len(samples) == 0 {
 			t.Errorf("%d failures and %d executions after the resume", len(run.Failures), len(r.bench.calls))
 		}
 	})
@@ -543,8 +547,18 @@ func TestFatalErrorStopsTheRun(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.wantState(result.Complete, "")
-		r.wantExecutions(schedule)
+		r.wantExecutions(resumed(schedule, 5))
 	})
+}
+
+// resumed returns a schedule in the order of the results if the run was interrupted after n executions: if one of the two of a
+// case was done, the other one follows, and then it again.
+func resumed(schedule []Execution, n int) []Execution {
+	order := slices.Clone(schedule)
+	if n%2 == 1 {
+		order[n-1], order[n] = order[n], order[n-1]
+	}
+	return order
 }
 
 // restartingBench is a bench that can restart its machines.
@@ -748,8 +762,28 @@ func TestUnsupported(t *testing.T) {
 		if err := r.run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if run, _ := r.load(); len(run.Failures) != 0 || len(r.bench.calls) != 10 {
+		if run, _ := r.load(); len(run.Failures) != 0 || len(r.bench.calls) != 20 { // 10 are measured again
 			t.Errorf("%d failures and %d executions after the resume", len(run.Failures), len(r.bench.calls))
+		}
+	})
+}
+
+// A resumed run does not measure anything again for an execution that fails once more.
+func TestResumeThatFillsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		r.bench.script = func(_ context.Context, _ int, x Execution) (Outcome, error) {
+			if x.Configuration.Name == "fused" && x.Case.Group == "udp_rr" {
+				return Outcome{}, ErrUnsupported
+			}
+			return good(x), nil
+		}
+		if err := errors.Join(r.run(t.Context()), r.run(t.Context())); err != nil {
+			t.Fatal(err)
+		}
+		_, journal, err := rundir.Read(r.path)
+		if calls := len(r.bench.calls); err != nil || calls != 12 || len(journal.Void) != 0 { // two of either are unsupported
+			t.Errorf("%d calls, %d samples that do not count, error %v", calls, len(journal.Void), err)
 		}
 	})
 }
@@ -799,8 +833,8 @@ func TestRunStopsWhenWhatWorkedFails(t *testing.T) {
 	})
 }
 
-// Wherever the run is interrupted, the resumed run has the scheduled executions in
-// order.
+// Wherever the run is interrupted, the resumed run has all executions. No case in a block has values of before and
+// after the interruption.
 func TestInterruptAndResume(t *testing.T) {
 	for stop := 1; stop <= 12; stop++ {
 		synctest.Test(t, func(t *testing.T) {
@@ -826,9 +860,22 @@ func TestInterruptAndResume(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.wantState(result.Complete, "")
-			r.wantExecutions(schedule)
-			if len(r.bench.calls) != 13-stop {
-				t.Errorf("%d executions after the resume, want %d", len(r.bench.calls), 13-stop)
+			r.wantExecutions(resumed(schedule, stop-1))
+			again := (stop - 1) % 2
+			if len(r.bench.calls) != 13-stop+again {
+				t.Errorf("%d executions after the resume, want %d", len(r.bench.calls), 13-stop+again)
+			}
+			run, journal, err := rundir.Read(r.path)
+			if err != nil || run.Resumptions != min(1, stop-1) || (len(journal.Void) > 0) != (again > 0) {
+				t.Errorf("%d resumptions, %d samples that do not count, error %v", run.Resumptions, len(journal.Void), err)
+			}
+			sides := map[result.Execution]int{}
+			for _, s := range journal.Samples {
+				cell := result.Execution{Case: s.Case, Block: s.Block}
+				if side, seen := sides[cell]; seen && side != s.Resumption {
+					t.Errorf("interrupted at %d: %s has values of before and after", stop, s.Execution())
+				}
+				sides[cell] = s.Resumption
 			}
 		})
 	}

@@ -33,7 +33,7 @@ type Precision struct {
 // a configuration without any sample of the case, because a further execution would fail
 // too, and a case with repetitions of its own.
 //
-// It depends only on spec, seed and the samples of earlier blocks, so a resumed run
+// It depends only on spec, seed and the samples that count, see noise.Select, so a resumed run
 // decides as the interrupted one did. It always includes a case that has samples of this
 // block or a later one: the block was begun, perhaps before a missing earlier sample was
 // added.

@@ -100,12 +100,12 @@ func TooNoisy(readings []Reading) bool {
 	return float64(disturbed) > tooNoisy*float64(len(readings))
 }
 
-// OfExecutions returns the readings in the tags of samples, one of each execution that has any.
-func OfExecutions(samples []result.Sample) (readings []Reading) {
-	seen := map[result.Execution]bool{}
+// OfSamples returns the readings in the tags of samples, one of each measurement of an execution that has any.
+func OfSamples(samples []result.Sample) (readings []Reading) {
+	seen := map[result.Measurement]bool{}
 	for _, s := range samples {
-		if r, ok := OfTags(s.Tags); ok && !seen[s.Execution()] {
-			seen[s.Execution()] = true
+		if r, ok := OfTags(s.Tags); ok && !seen[s.Measurement()] {
+			seen[s.Measurement()] = true
 			readings = append(readings, r)
 		}
 	}

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
+	"time"
 )
 
 // ErrNotFinite is the error for a sample whose value is NaN or infinite, which JSON cannot
@@ -20,7 +22,10 @@ const maxValue = 1e100
 type Journal struct {
 	Samples   []Sample // the results
 	Discarded []Sample // of disturbed executions, which were measured again
-	Size      int64    // bytes of complete executions, where a writer continues
+	// Void are samples of cases that have results of a later resumption in the same block. They do not count: the
+	// values of a case in a block are compared with each other, and hours or a reboot may lie between the two.
+	Void []Sample
+	Size int64 // bytes of complete executions, where a writer continues
 	// Dropped describes the incomplete execution that was dropped from the end of the
 	// journal. Empty: nothing was dropped.
 	Dropped string
@@ -41,10 +46,10 @@ type Execution struct {
 	Repetition    int
 }
 
-// measurement identifies one measurement of an execution.
-type measurement struct {
+// Measurement identifies one measurement of an execution.
+type Measurement struct {
 	Execution
-	discarded int
+	Discarded, Resumption int
 }
 
 // String describes the execution for messages.
@@ -57,7 +62,13 @@ func (s Sample) Execution() Execution {
 	return Execution{s.Configuration, s.Case, s.Block, s.Repetition}
 }
 
-func (s Sample) measurement() measurement { return measurement{s.Execution(), s.Discarded} }
+// Measurement returns the measurement of s.
+func (s Sample) Measurement() Measurement {
+	return Measurement{s.Execution(), s.Discarded, s.Resumption}
+}
+
+// cell identifies the executions of the case of s in its block, in all configurations.
+func (s Sample) cell() Execution { return Execution{Case: s.Case, Block: s.Block} }
 
 // Validate returns an error unless s has a configuration, a case, a metric, an order and
 // a value of at most 1e100.
@@ -69,8 +80,8 @@ func (s Sample) Validate() error {
 		return errors.New("sample has no case")
 	case s.Metric == "":
 		return errors.New("sample has no metric")
-	case s.Block < 0 || s.Repetition < 0 || s.Discarded < 0:
-		return fmt.Errorf("sample of %s: block and repetition count from 0, discarded from 1", s.Execution())
+	case s.Block < 0 || s.Repetition < 0 || s.Discarded < 0 || s.Resumption < 0:
+		return fmt.Errorf("sample of %s: block, repetition and resumption count from 0, discarded from 1", s.Execution())
 	case math.IsNaN(s.Value) || math.IsInf(s.Value, 0):
 		return fmt.Errorf("sample of %s: %s %v: %w", s.Execution(), s.Metric, s.Value, ErrNotFinite)
 	case math.Abs(s.Value) > maxValue:
@@ -91,7 +102,7 @@ func EncodeExecution(samples []Sample) ([]byte, error) {
 		if err := s.Validate(); err != nil {
 			return nil, err
 		}
-		if s.measurement() != samples[0].measurement() {
+		if s.Measurement() != samples[0].Measurement() {
 			return nil, fmt.Errorf("samples of two executions in one append: %s and %s", samples[0].Execution(), s.Execution())
 		}
 		if err := enc.Encode(line{s, i == len(samples)-1}); err != nil {
@@ -105,7 +116,7 @@ func EncodeExecution(samples []Sample) ([]byte, error) {
 // execution at the end of data, whose writer was killed or had a full disk, and describes
 // it in Dropped. A broken line elsewhere is an error with the line number.
 func ParseJournal(name string, data []byte) (Journal, error) {
-	p := parser{seen: map[measurement]int{}}
+	p := parser{seen: map[Measurement]int{}}
 	var offset int64
 	for number := 1; len(data) > 0; number++ {
 		text, rest, whole := bytes.Cut(data, []byte{'\n'})
@@ -122,22 +133,74 @@ func ParseJournal(name string, data []byte) (Journal, error) {
 	if p.torn || len(p.open) > 0 {
 		p.journal.Dropped = fmt.Sprintf("%s: dropped the incomplete execution at byte %d", name, p.journal.Size)
 	}
+	p.journal.settle()
 	return p.journal, nil
 }
 
+// All returns all samples, also those that do not count.
+func (j *Journal) All() []Sample { return slices.Concat(j.Samples, j.Discarded, j.Void) }
+
 // Has reports whether the journal has the measurement of which s is a sample.
 func (j *Journal) Has(s Sample) bool {
-	same := func(o Sample) bool { return o.measurement() == s.measurement() }
-	return slices.ContainsFunc(j.Samples, same) || slices.ContainsFunc(j.Discarded, same)
+	return slices.ContainsFunc(j.All(), func(o Sample) bool { return o.Measurement() == s.Measurement() })
 }
 
 // Add adds the samples of one measurement. It leaves Size to the caller.
 func (j *Journal) Add(samples []Sample) {
+	j.add(samples)
+	if samples[0].Resumption > 0 {
+		j.settle()
+	}
+}
+
+func (j *Journal) add(samples []Sample) {
 	if samples[0].Discarded > 0 {
 		j.Discarded = append(j.Discarded, samples...)
 		return
 	}
 	j.Samples = append(j.Samples, samples...)
+}
+
+// settle moves samples to Void.
+func (j *Journal) settle() {
+	last := map[Execution]int{}
+	for _, s := range j.Samples {
+		last[s.cell()] = max(last[s.cell()], s.Resumption)
+	}
+	for _, from := range []*[]Sample{&j.Samples, &j.Discarded} {
+		var count []Sample
+		for _, s := range *from {
+			if s.Resumption < last[s.cell()] {
+				j.Void = append(j.Void, s)
+			} else {
+				count = append(count, s)
+			}
+		}
+		*from = count
+	}
+}
+
+// maxPause is the longest pause between two executions of a case in a block that is not worth a word: containers and guests
+// start again in it.
+const maxPause = 5 * time.Minute
+
+// Apart returns the cases that have a block in which more than five minutes passed between two executions, sorted.
+// Journals of versions that did not count resumptions have such blocks.
+func (j *Journal) Apart() []string {
+	cells, apart := map[Execution][]Sample{}, map[string]bool{}
+	for _, s := range slices.Concat(j.Samples, j.Discarded) {
+		cells[s.cell()] = append(cells[s.cell()], s)
+	}
+	for _, samples := range cells {
+		slices.SortFunc(samples, func(a, b Sample) int { return a.Start.Compare(b.Start) })
+		for i, s := range samples[1:] {
+			end := samples[i].Start.Add(time.Duration(samples[i].Duration * float64(time.Second)))
+			if s.Start.Sub(end) > maxPause {
+				apart[s.Case] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(apart))
 }
 
 // parser collects the lines of a journal execution by execution.
@@ -146,7 +209,7 @@ type parser struct {
 	open    []Sample // the execution being read, not ended yet
 	first   int      // its first line
 	torn    bool     // the last line is incomplete
-	seen    map[measurement]int
+	seen    map[Measurement]int
 }
 
 // add adds a line that ends before offset.
@@ -166,17 +229,17 @@ func (p *parser) add(number int, offset int64, text []byte) error {
 		return err
 	}
 	if len(p.open) == 0 {
-		if at, twice := p.seen[l.measurement()]; twice {
+		if at, twice := p.seen[l.Measurement()]; twice {
 			return fmt.Errorf("%s is already on line %d", l.Execution(), at)
 		}
 		p.first = number
-	} else if l.measurement() != p.open[0].measurement() {
+	} else if l.Measurement() != p.open[0].Measurement() {
 		return fmt.Errorf("another execution begins before %s of line %d has ended", p.open[0].Execution(), p.first)
 	}
 	p.open = append(p.open, l.Sample)
 	if l.End {
-		p.seen[l.measurement()] = p.first
-		p.journal.Add(p.open)
+		p.seen[l.Measurement()] = p.first
+		p.journal.add(p.open)
 		p.journal.Size = offset
 		p.open = nil
 	}

@@ -58,6 +58,60 @@ func TestParseJournalReadsWhatWasEncoded(t *testing.T) {
 	}
 }
 
+// Of a case in a block only the executions since the last resumption with a result count.
+func TestJournalVoidsWhatWasMeasuredBeforeAResumption(t *testing.T) {
+	at := func(configuration string, block, discarded, resumption int) []Sample {
+		samples := execution(configuration, block, 2)
+		for i := range samples {
+			samples[i].Discarded, samples[i].Resumption = discarded, resumption
+		}
+		return samples
+	}
+	whole := [][]Sample{at("NAT", 0, 0, 0), at("BrFusion", 0, 0, 0)}
+	before := [][]Sample{at("BrFusion", 1, 1, 0), at("BrFusion", 1, 0, 0), at("NAT", 1, 1, 0)}
+	after := [][]Sample{at("NAT", 1, 1, 1), at("NAT", 1, 0, 1), at("BrFusion", 1, 0, 1)}
+	none := at("NAT", 0, 1, 1) // its result is missing, so those of before still count
+	want := Journal{
+		Samples:   slices.Concat(whole[0], whole[1], after[1], after[2]),
+		Discarded: slices.Concat(after[0], none),
+		Void:      slices.Concat(before[1], before[0], before[2]),
+	}
+	all := slices.Concat(whole, before, after, [][]Sample{none})
+	var got Journal
+	for _, samples := range all {
+		if got.Has(samples[0]) {
+			t.Errorf("it already has %+v", samples[0].Measurement())
+		}
+		got.Add(samples)
+	}
+	if diff := cmp.Diff(want, got); diff != "" || !got.Has(before[1][0]) {
+		t.Errorf("after the last was added (-want +got):\n%s", diff)
+	}
+	data := encode(t, all...)
+	want.Size = int64(len(data))
+	got, err := ParseJournal("j", data)
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("after it was read: error %v (-want +got):\n%s", err, diff)
+	}
+}
+
+// Executions of a case in a block are apart if nothing of it was measured for more than five minutes.
+func TestApart(t *testing.T) {
+	begin := execution("", 0, 1)[0].Start
+	at := func(configuration, name string, block int, after, took time.Duration) Sample {
+		return Sample{Configuration: configuration, Case: name, Block: block, Start: begin.Add(after), Duration: took.Seconds()}
+	}
+	j := Journal{Samples: []Sample{
+		at("NAT", "late", 0, 0, time.Second), at("BrFusion", "late", 0, time.Hour, time.Second),
+		at("NAT", "blocks", 0, 0, time.Second), at("NAT", "blocks", 1, time.Hour, time.Second),
+		at("NAT", "long", 0, 0, time.Hour), at("BrFusion", "long", 0, time.Hour+maxPause, time.Second),
+		at("BrFusion", "again", 0, 2*maxPause, time.Second), at("NAT", "again", 0, 0, time.Second),
+	}, Discarded: []Sample{at("BrFusion", "again", 0, maxPause, time.Second)}}
+	if got := j.Apart(); !slices.Equal(got, []string{"late"}) {
+		t.Errorf("got %q", got)
+	}
+}
+
 // At every cut the journal has only complete executions.
 func TestParseJournalDropsAnExecutionCutAnywhere(t *testing.T) {
 	a, b := execution("NAT", 0, 3), execution("BrFusion", 0, 3)

@@ -53,6 +53,8 @@ type Sample struct {
 	// Discarded is 0 in a result of the run. Else the machine was disturbed, so the execution was measured
 	// again; Discarded counts such measurements of it from 1.
 	Discarded int `json:"discarded,omitempty"`
+	// Resumption is how often the run had been resumed before the sample was measured.
+	Resumption int `json:"resumption,omitempty"`
 }
 
 // Tag adds tags to s. Those that s has stay, and its map is not changed, which samples may share.
@@ -126,14 +128,16 @@ type Run struct {
 	Error          string            `json:"error,omitempty"` // why it failed
 	Started        time.Time         `json:"started"`
 	Ended          time.Time         `json:"ended,omitzero"`
-	Seed           uint64            `json:"seed"`                // of the order of executions
-	Repetitions    int               `json:"repetitions"`         // planned per case and configuration
-	Fixed          bool              `json:"fixed,omitempty"`     // the command line fixed the repetitions, so the experiment's until adds none
-	Disturbed      int               `json:"disturbed,omitempty"` // executions that were repeated because of what else the machine did
-	Interleaved    bool              `json:"interleaved"`         // false: configurations were measured in separate blocks of time
-	Fresh          bool              `json:"fresh,omitempty"`     // each block had machines of its own
-	Planned        int               `json:"planned"`             // executions planned
-	Accelerator    string            `json:"accelerator"`         // "kvm", "tcg", "none" or ClusterNodes
+	Seed           uint64            `json:"seed"`                  // of the order of executions
+	Repetitions    int               `json:"repetitions"`           // planned per case and configuration
+	Fixed          bool              `json:"fixed,omitempty"`       // the command line fixed the repetitions, so the experiment's until adds none
+	Disturbed      int               `json:"disturbed,omitempty"`   // executions that were repeated because of what else the machine did
+	Resumptions    int               `json:"resumptions,omitempty"` // how often the run was resumed after its first sample
+	Start          string            `json:"start,omitempty"`       // how the command line wanted guests to start: "booted" or "restored"
+	Interleaved    bool              `json:"interleaved"`           // false: configurations were measured in separate blocks of time
+	Fresh          bool              `json:"fresh,omitempty"`       // each block had machines of its own
+	Planned        int               `json:"planned"`               // executions planned
+	Accelerator    string            `json:"accelerator"`           // "kvm", "tcg", "none" or ClusterNodes
 	AccelReason    string            `json:"accelerator_reason,omitempty"`
 	Host           Machine           `json:"host"`
 	Guests         []Machine         `json:"guests,omitempty"`
@@ -154,27 +158,28 @@ type Run struct {
 const Schema = 1
 
 // Check returns an error if the run has a format of a later version, or the journal a sample that
-// cannot belong to it: of another run, of an unknown configuration or case, of a metric that its case
-// does not have, or with another unit or order.
+// cannot belong to it: of another run, of an unknown configuration or case, of another suite than its case, of a metric
+// that its case does not have, or with another unit or order.
 func (r Run) Check(j Journal) error {
 	if r.Schema > Schema {
 		return fmt.Errorf("schema_version %d: this version of unnest reads up to %d: use a later one", r.Schema, Schema)
 	}
-	metrics := map[string][]Metric{}
+	cases := map[string]Case{}
 	for _, c := range r.Cases {
-		metrics[c.Name] = c.Metrics
+		cases[c.Name] = c
 	}
-	for _, s := range slices.Concat(j.Samples, j.Discarded) {
-		if err := r.owns(s, metrics); err != nil {
+	for _, s := range j.All() {
+		if err := r.owns(s, cases); err != nil {
 			return fmt.Errorf("sample of %s: %w", s.Execution(), err)
 		}
 	}
 	return nil
 }
 
-// owns checks one sample, by the metrics of each case.
-func (r Run) owns(s Sample, metrics map[string][]Metric) error {
-	known, ok := metrics[s.Case]
+// owns checks one sample, by the cases of the run.
+func (r Run) owns(s Sample, cases map[string]Case) error {
+	c, ok := cases[s.Case]
+	known := c.Metrics
 	i := slices.IndexFunc(known, func(m Metric) bool { return m.Name == s.Metric })
 	switch {
 	case s.Run != r.ID:
@@ -183,6 +188,8 @@ func (r Run) owns(s Sample, metrics map[string][]Metric) error {
 		return fmt.Errorf("configuration %q: the run has none of that name", s.Configuration)
 	case !ok:
 		return fmt.Errorf("case %q: the run has none of that name", s.Case)
+	case s.Suite != c.Suite:
+		return fmt.Errorf("suite %q: the case is of suite %q", s.Suite, c.Suite)
 	case i < 0:
 		return fmt.Errorf("metric %q: the case has none of that name", s.Metric)
 	case s.Unit != known[i].Unit:

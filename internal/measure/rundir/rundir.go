@@ -129,10 +129,13 @@ func (d *Dir) Run() result.Run { return d.run }
 // Samples returns the results in the journal, in order.
 func (d *Dir) Samples() []result.Sample { return slices.Clone(d.content.Samples) }
 
-// Discarded returns how often the execution was measured and discarded.
+// Journal returns what the journal has. It holds until the next Append.
+func (d *Dir) Journal() result.Journal { return d.content }
+
+// Discarded returns how often the execution was measured and discarded since the run was resumed.
 func (d *Dir) Discarded(e result.Execution) (n int) {
 	for _, s := range d.content.Discarded {
-		if s.Execution() == e {
+		if s.Execution() == e && s.Resumption == d.run.Resumptions {
 			n = max(n, s.Discarded)
 		}
 	}

@@ -49,7 +49,7 @@ func encode(t testing.TB, executions ...[]result.Sample) []byte {
 // newRun is a run to which executions can belong.
 func newRun() result.Run {
 	run := result.Run{ID: "r1", State: result.Running, Repetitions: 6, Configurations: []result.Configuration{{Name: "NAT"}, {Name: "BrFusion"}}}
-	c := result.Case{Name: "udp_rr/1280"}
+	c := result.Case{Suite: "network", Name: "udp_rr/1280"}
 	for _, s := range execution("NAT", 0, 5) {
 		c.Metrics = append(c.Metrics, result.Metric{Name: s.Metric, Unit: s.Unit, Order: s.Order})
 	}
@@ -379,6 +379,12 @@ func TestDiscarded(t *testing.T) {
 	defer again.Close()
 	if n := again.Discarded(last[0].Execution()); n != 2 || len(again.Samples()) != 0 {
 		t.Errorf("%d discarded, %d samples; want 2 and none", n, len(again.Samples()))
+	}
+	if err := again.Update(func(r *result.Run) { r.Resumptions = 1 }); err != nil {
+		t.Fatal(err)
+	}
+	if n := again.Discarded(last[0].Execution()); n != 0 {
+		t.Errorf("%d discarded since the run was resumed, want none", n)
 	}
 	appendAll(t, again, last)
 	_, journal, err := Read(path)
