@@ -262,11 +262,14 @@ func differences(was, now result.Run) []difference {
 	return slices.DeleteFunc(all, func(d difference) bool { return d.was == "" || d.now == "" || d.was == d.now })
 }
 
-// sameMachines returns an error if a run has samples, and they were measured with another accelerator, host or start of guests.
+// elsewhereError is why a run cannot be continued as it was.
+type elsewhereError struct{ error }
+
+// sameMachines returns an elsewhereError if a run has samples, and they were measured with another accelerator, host or start of guests.
 func sameMachines(dir *rundir.Dir, now result.Run) error {
 	for _, d := range differences(dir.Run(), now) {
 		if d.fix != "" && len(dir.Samples()) > 0 {
-			return fmt.Errorf("resume run %s: the %s is %s, and was %s for its samples: %s, or measure anew", dir.Run().ID, d.what, d.now, d.was, d.fix)
+			return elsewhereError{fmt.Errorf("resume run %s: the %s is %s, and was %s for its samples: %s, or measure anew", dir.Run().ID, d.what, d.now, d.was, d.fix)}
 		}
 	}
 	return nil
@@ -307,7 +310,7 @@ func finish(streams terminal.Streams, path, command string, why error) error {
 			_, err = fmt.Fprintf(streams.Out, "\nrun directory  %s\nreport         %s\nall tables     unnest report %s\n", path, html, path)
 		}
 	}
-	if why != nil {
+	if why != nil && !errors.As(why, new(elsewhereError)) {
 		why = fmt.Errorf("%w; the samples are kept: continue with `%s --resume %s`", why, command, path)
 	}
 	return errors.Join(why, err)

@@ -99,7 +99,7 @@ func TestCheckProbes(t *testing.T) {
 		{"[{name: r, probe: ready}, {name: f, probe: ready-four}]", "{name: restored, stack: vm}", ""},
 		{"[{name: r, probe: ready}]", "{name: restored, stack: vm, start: restored}", "start restored: the name of the configuration says how its guests begin"},
 		{"[{name: s, probe: start}]", "{name: NAT, stack: vm/containerd, network: nat}", ""},
-		{"[{name: s, probe: add}]", "{name: Host, stack: vm/containerd, network: host}", "configuration Host: want network nat, brfusion"},
+		{"[{name: s, probe: add}]", "{name: Host, stack: vm/containerd, network: host}", "configuration Host: want network nat, docker-bridge"},
 		{"[{name: s, probe: start}]", "{name: VM, stack: vm}", "use stack vm/containerd"},
 	} {
 		spec := benchtest.Parse(t, "name: p\nsuite: p\nconfigurations: ["+tt.configuration+"]\ncases: "+tt.cases+"\n")
