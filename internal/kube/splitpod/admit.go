@@ -3,6 +3,7 @@ package splitpod
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -37,7 +38,9 @@ func Admit(p *corev1.Pod, o Options) error {
 			}
 		}
 	}
-	appArmor(p, fractions[1:])
+	if err := appArmor(p, fractions[1:]); err != nil {
+		return err
+	}
 	if err := o.share(p, fractions); err != nil {
 		return err
 	}
@@ -71,7 +74,7 @@ const appArmorPrefix = corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix
 
 // appArmor moves the annotations of containers of further fractions into the containers: a pod must not have one of a container
 // that it does not have.
-func appArmor(p *corev1.Pod, fractions []fraction) {
+func appArmor(p *corev1.Pod, fractions []fraction) error {
 	for _, f := range fractions {
 		for i := range f.Containers {
 			c := &f.Containers[i]
@@ -84,23 +87,29 @@ func appArmor(p *corev1.Pod, fractions []fraction) {
 			if c.SecurityContext != nil {
 				context = *c.SecurityContext
 			}
-			if context.AppArmorProfile == nil {
-				context.AppArmorProfile = appArmorProfile(profile)
+			field := appArmorProfile(profile)
+			if field == nil || context.AppArmorProfile != nil && !reflect.DeepEqual(field, context.AppArmorProfile) {
+				return fmt.Errorf("annotation %s%s: %q is no profile, or another one than in the container's securityContext; remove it, and set appArmorProfile there", appArmorPrefix, c.Name, profile)
 			}
+			context.AppArmorProfile = field
 			c.SecurityContext = &context
 		}
 	}
+	return nil
 }
 
-// appArmorProfile returns the field for the value of an annotation.
+// appArmorProfile returns the field for the value of an annotation; nil: the value is wrong.
 func appArmorProfile(value string) *corev1.AppArmorProfile {
-	if name, ok := strings.CutPrefix(value, corev1.DeprecatedAppArmorBetaProfileNamePrefix); ok {
+	name, local := strings.CutPrefix(value, corev1.DeprecatedAppArmorBetaProfileNamePrefix)
+	switch {
+	case local:
 		return &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeLocalhost, LocalhostProfile: &name}
-	}
-	if value == corev1.DeprecatedAppArmorBetaProfileNameUnconfined {
+	case value == corev1.DeprecatedAppArmorBetaProfileNameUnconfined:
 		return &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}
+	case value == corev1.DeprecatedAppArmorBetaProfileRuntimeDefault:
+		return &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeRuntimeDefault}
 	}
-	return &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeRuntimeDefault}
+	return nil
 }
 
 // foreign returns a field of a fraction that asks for the resources of a container that the fraction does not have, and that container. The

@@ -187,6 +187,9 @@ func TestRefused(t *testing.T) {
 		},
 		"because it has dots; set hostname, or": func(p *corev1.Pod) { p.Name = "web.0" },
 		"companions cannot have its host name":  func(p *corev1.Pod) { p.Name, p.GenerateName = "", "web.v1-" },
+		`annotation container.apparmor.security.beta.kubernetes.io/b: "localhsot/x" is no profile`: func(p *corev1.Pod) {
+			p.Annotations[appArmorPrefix+"b"] = "localhsot/x"
+		},
 		`variable "CPU" of container "b" names container "a", which is in another fraction`: func(p *corev1.Pod) {
 			of := &corev1.ResourceFieldSelector{ContainerName: "a", Resource: "limits.cpu"}
 			p.Spec.Containers[1].Env = []corev1.EnvVar{{Name: "CPU", ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: of}}}
