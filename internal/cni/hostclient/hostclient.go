@@ -176,6 +176,13 @@ func Unanswered(err error) bool {
 	return errors.As(err, &r) && (!r.Reached || r.Status.Code() == codes.Unavailable)
 }
 
+// Untrusted reports whether a certificate is why the daemon did not answer: that of the client has expired, or one of the two does not
+// believe the other's. Time alone does not change that.
+func Untrusted(err error) bool {
+	r := (*Refusal)(nil)
+	return errors.As(err, &r) && !r.Reached && (r.Expired || strings.Contains(r.Status.Message(), "x509: ") || strings.Contains(r.Status.Message(), "tls: "))
+}
+
 // Authenticated reports whether the daemon has accepted the client's certificate, although
 // the request may have failed.
 func Authenticated(err error) bool {

@@ -123,7 +123,9 @@ func TestRefusals(t *testing.T) {
 // Without a gateway a container has no other NIC, such as one of Docker's behind NAT, and no published port.
 func TestNoGateway(t *testing.T) {
 	l := newLab(t)
+	l.host.mu.Lock()
 	l.host.gateways = []string{"", ""}
+	l.host.mu.Unlock()
 	l.createNetwork()
 	l.fails("a container with a gateway", "run", "--rm", "--network", "pods", "-p", "8080:80", "box", "true")
 	l.do("run", "-d", "--name", "web", "--network", "pods", "box", "sleep", "1000")

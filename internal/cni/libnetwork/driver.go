@@ -88,7 +88,7 @@ func (d *driver) createEndpoint(_ context.Context, r endpoint) (any, error) {
 	case n.Endpoint != "" && n.Endpoint != r.EndpointID:
 		return nil, fmt.Errorf("address %s is that of another endpoint, %s", address, n.Endpoint)
 	case len(ports) > 0 && n.gateway(false) == "":
-		return nil, fmt.Errorf("publish port %d: Docker publishes ports only of a container with a gateway: give the tenant's range one in the host daemon's configuration", ports[0].Port)
+		return nil, fmt.Errorf("publish port %d: Docker publishes ports only of a container with a gateway: give the tenant's range one in the host daemon's configuration, or connect the container to this network when it runs", ports[0].Port)
 	}
 	n.Endpoint = r.EndpointID
 	if err := d.keep(n); err != nil {

@@ -89,6 +89,8 @@ func (h *fakeHost) owners() (all []string) {
 }
 
 func (h *fakeHost) Status(context.Context, *hostdpb.StatusRequest) (*hostdpb.StatusResponse, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	return &hostdpb.StatusResponse{Guest: "node1", Protocol: 3, Subnets: []*hostdpb.Subnet{
 		{Prefix: "10.201.0.0/16", Gateway: h.gateways[0]}, {Prefix: "fd00:201::/64", Gateway: h.gateways[1]},
 	}}, nil

@@ -117,7 +117,7 @@ func (d *driver) withDaemon(f func(hostclient.Client) error) error {
 func (d *driver) untilAnswered(ctx context.Context, f func(hostclient.Client) error) error {
 	for begin, said := time.Now(), false; ; said = true {
 		err := d.withDaemon(f)
-		if !hostclient.Unanswered(err) || time.Since(begin) > d.away {
+		if !hostclient.Unanswered(err) || hostclient.Untrusted(err) || time.Since(begin) > d.away {
 			return err
 		}
 		if !said {

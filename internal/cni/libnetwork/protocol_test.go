@@ -145,10 +145,14 @@ func TestDaemonAway(t *testing.T) {
 		t.Fatalf("while the daemon is away: got %v", err)
 	default:
 	}
-	f := &fault{}
+	f, serves := &fault{}, make(chan struct{})
 	l.host.passed = f.passed
-	f.arm("AttachNIC", func() { l.host.stop() })
+	f.arm("AttachNIC", func() {
+		<-serves
+		l.host.stop()
+	})
 	l.host.serve()
+	close(serves)
 	<-f.fired
 	l.host.serve()
 	for range 2 {
