@@ -244,7 +244,7 @@ func differences(was, now result.Run) []difference {
 	add := func(name string, was, now result.Machine) {
 		all = append(all,
 			difference{"CPU of " + name, was.CPU, now.CPU, "resume it there"}, difference{"kernel of " + name, was.Kernel, now.Kernel, "resume it with that kernel"},
-			difference{"start of " + name, was.Start, now.Start, fmt.Sprintf("give --cold=%t", was.Start == result.Booted)})
+			difference{"start of " + name, was.Start, now.Start, map[bool]string{true: "give --cold=true", false: "find out why its snapshot is not restored"}[was.Start == result.Booted]})
 	}
 	add("the host", was.Host, now.Host)
 	for _, g := range now.Guests {

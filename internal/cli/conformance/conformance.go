@@ -98,7 +98,7 @@ func checkPlugins(ctx context.Context, args []string, stdout io.Writer) error {
 	})
 	f.Func("parallel", "`number` of pods added at the same time (default 8)", console.Count(&o.Parallel, 1))
 	f.Func("kills", "kill this `number` of ADDs and DELs (default 5)", console.Count(&o.Kills, 1))
-	f.Func("capacity", "`number` of pods that the network can hold (default unknown: skip the checks that fill it)", console.Count(&o.Capacity, 1))
+	f.Func("capacity", "`number` of pods that the network can hold (default unknown: skip the checks that fill it)", console.Count(&o.Capacity, 0))
 	f.Func("spare-links", "`number` of links that the plugin may keep for later pods (default 0)", console.Count(&o.SpareLinks, 0))
 	f.StringVar(&o.CNITool, "cnitool", "", "`path` of cnitool, to check the plugins with it too")
 	strict := f.Bool("strict", false, "fail also if the plugins do not meet a recommendation of the specification")

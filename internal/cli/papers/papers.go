@@ -81,15 +81,17 @@ func Run(ctx context.Context, opts Options) error {
 		return err
 	}
 	all, g := studies(runs), given{runs: runs, dirs: map[string]string{}}
-	if opts.Run != "" {
-		opts.Dirs = slices.Concat(opts.Dirs, complete(opts.Run, all))
-	}
 	if err := g.replace(opts.Dirs); err != nil {
 		return err
 	}
 	var failed error
 	if opts.Run != "" {
-		rest := slices.DeleteFunc(all, func(s study) bool { return g.dirs[s.experiment] != "" })
+		has := func(s study) bool { return g.dirs[s.experiment] != "" }
+		all = slices.DeleteFunc(all, has)
+		if err := g.replace(complete(opts.Run, all)); err != nil {
+			return err
+		}
+		rest := slices.DeleteFunc(all, has)
 		program, err := os.Executable()
 		if err == nil && len(rest) > 0 {
 			err = doctor.Preflight(ctx, doctor.System(image.CacheDir()), doctor.ForMeasurements)
@@ -129,8 +131,11 @@ func (g *given) replace(dirs []string) error {
 			if published.Run.Experiment != experiment {
 				continue
 			}
+			warnings := []string{}
+			if g.dirs[experiment] == "" {
+				warnings = slices.Concat(provenance.Warnings(input.Run, input.Samples), notes)
+			}
 			g.runs[name], g.dirs[experiment] = input, dir
-			warnings := slices.Concat(provenance.Warnings(input.Run, input.Samples), notes)
 			if difference := comparison.SetupDifference(published.Run, input.Run); difference != "" {
 				warnings = append(warnings, fmt.Sprintf("The run (B) is not set up as the published one (A): %s.", difference))
 			}
@@ -200,7 +205,7 @@ func studies(runs map[string]provenance.Source) []study {
 	return all
 }
 
-// errNotBegun says that an experiment made no run, as the next ones would not either.
+// errNotBegun says that the first experiment made no run, as the next ones would not either.
 var errNotBegun = errors.New("it failed before it began")
 
 // measure measures each experiment by program, this one, into a directory below opts.Run, unless a run there is complete.
@@ -228,7 +233,7 @@ func measure(ctx context.Context, opts Options, program string, all []study) err
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if _, none := rundir.ReadRun(dir); err != nil && none != nil {
+		if _, none := rundir.ReadRun(dir); err != nil && none != nil && i == 0 {
 			return fmt.Errorf("measure for %s: %s: %w", opts.Run, s.experiment, errNotBegun)
 		}
 		if err != nil {
@@ -236,7 +241,7 @@ func measure(ctx context.Context, opts Options, program string, all []study) err
 		}
 	}
 	if len(failed) > 0 {
-		return fmt.Errorf("measure for %s: %s failed; repeat the command to go on", opts.Run, strings.Join(failed, ", "))
+		return fmt.Errorf("measure for %s: %s failed; repeat the command to go on, without the directory of a run that is refused", opts.Run, strings.Join(failed, ", "))
 	}
 	return nil
 }

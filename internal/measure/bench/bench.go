@@ -11,10 +11,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"unnest.io/unnest/internal/measure/experiment"
 	"unnest.io/unnest/internal/measure/machines"
 	"unnest.io/unnest/internal/measure/machines/thishost"
+	"unnest.io/unnest/internal/measure/result"
 	"unnest.io/unnest/internal/measure/stack"
 	"unnest.io/unnest/internal/testbed/image"
 )
@@ -48,8 +50,12 @@ func Up(ctx context.Context, spec *experiment.Spec, o machines.Options) (_ Runni
 		return nil, err
 	}
 	if spec.Fresh {
+		first := s.Facts().Guests
+		if slices.ContainsFunc(first, func(m result.Machine) bool { return m.Start == result.Booted }) { // no snapshot could be restored
+			o.Restore = false
+		}
 		again := func() (study, error) { return newStudy(spec, o) }
-		return &fresh{study: s, up: true, make: again, bringUp: bringUp, first: s.Facts().Guests}, nil
+		return &fresh{study: s, up: true, make: again, bringUp: bringUp, first: first}, nil
 	}
 	return s, nil
 }

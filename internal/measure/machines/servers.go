@@ -96,7 +96,7 @@ func checkSuite(k kind, c stack.Configuration) error {
 		return errors.New("drive pod: the load runs in the configuration itself or on this host: want local or remote")
 	case !slices.Contains(k.suites, c.Drive):
 		return fmt.Errorf("stack %s: the load cannot reach it from outside: use drive local", c.Stack)
-	case !ofHost(c.Network):
+	case !ofHost(c.Network) || c.Network == stack.DockerBridge:
 		return fmt.Errorf("network %s: want host or nat", c.Network)
 	case c.Drive == stack.Remote && contained && c.Network == "":
 		return errors.New("key network is missing: want host or nat")

@@ -128,6 +128,9 @@ func (c Configuration) validateNetwork() error {
 	if _, ok := c.Stack.Engine(); !ok && c.Network != "" {
 		return fmt.Errorf("network %s needs a container: use a stack such as %s/containerd", c.Network, c.Stack)
 	}
+	if c.Network == DockerBridge && c.Level() == 0 {
+		return fmt.Errorf("network %s is made in VMs only: use stack vm/docker", c.Network)
+	}
 	if c.Network.Reached() && c.Level() == 0 {
 		return fmt.Errorf("network %s needs a container in a VM: its VMM plugs the NIC; use a stack such as vm/containerd", c.Network)
 	}
