@@ -34,7 +34,7 @@ func render(all []outcome) string {
 **%d of %d lists of plugins passed every check of what the specification demands.**
 
 `+"`unnest-conformance`"+` checks network configuration lists of the reference plugins (`+"`%s`"+`) against version `+"`%s`"+` of the
-specification, in network namespaces of a guest with Debian 12, which has all devices. Repeat it: `+"`go run ./hack/cniplugins DIR`"+`. [All outcomes](cni-plugins.jsonl) are kept. How to check another plugin:
+specification, in network namespaces of one Linux. Repeat it: `+"`go run ./hack/cniplugins DIR`"+`. [All outcomes](cni-plugins.jsonl) are kept. How to check another plugin:
 [CNI plugins of others](../conformance.md).
 
 Left out are tap, whose pods reach nobody, sbr, which moves the routes of the result to another table, and host-device, whose
