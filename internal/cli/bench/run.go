@@ -1,18 +1,15 @@
 package bench
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"unnest.io/unnest/internal/cli/document"
@@ -29,7 +26,6 @@ import (
 	"unnest.io/unnest/internal/measure/result"
 	"unnest.io/unnest/internal/measure/rundir"
 	"unnest.io/unnest/internal/measure/stack"
-	"unnest.io/unnest/internal/measure/stats"
 	"unnest.io/unnest/internal/measure/suite"
 	page "unnest.io/unnest/internal/report/document"
 	"unnest.io/unnest/internal/report/render/html"
@@ -122,37 +118,6 @@ func discard(path string) error {
 	return err
 }
 
-// resume continues a run.
-func resume(ctx context.Context, o Options) error {
-	dir, err := rundir.Open(o.Resume)
-	if err != nil {
-		return err
-	}
-	if dropped := dir.Dropped(); dropped != "" {
-		fmt.Fprintln(o.Streams.Err, dropped)
-	}
-	spec, err := checked(experiment.FromRun(o.Resume, dir.Run()))
-	// A complete run can have unsupported executions, which are tried again.
-	// With --noisy, it may lack blocks that a noisy machine kept it from.
-	if err == nil && (dir.Run().State != result.Complete || len(dir.Run().Failures) > 0 || o.Noisy && spec.Until > 0) {
-		var accel guest.Choice
-		o = o.continued(dir.Run())
-		if accel, err = ready(ctx, o); err == nil {
-			_, err = measure(ctx, o, accel, spec, dir)
-		}
-	}
-	return finish(o.Streams, o.Resume, "unnest bench", errors.Join(err, dir.Close()))
-}
-
-// continued returns the options to resume a run with: what o leaves open is as the run began.
-func (o Options) continued(run result.Run) Options {
-	o.Start = cmp.Or(o.Start, stack.Start(run.Start))
-	if run.Accelerator == string(guest.TCG) { // also where KVM works
-		o.Accel = cmp.Or(o.Accel, run.Accelerator)
-	}
-	return o
-}
-
 // needsVirtualization reports whether a configuration has PVH or HVM domains of a Xen host that the run boots.
 func needsVirtualization(c stack.Configuration) bool {
 	return c.Host == "" && slices.ContainsFunc(c.Singles(), func(one stack.Configuration) bool {
@@ -214,67 +179,6 @@ func measure(ctx context.Context, o Options, accel guest.Choice, s *experiment.S
 	return true, experiment.Run(ctx, s, dir, b, &firstReport{progress: progress, path: dir.Path()})
 }
 
-// record writes down where and with what a run is measured. A run with samples keeps what they were measured with: see
-// sameMachines for its error. It gets a note for each other difference.
-func record(dir *rundir.Dir, now result.Run) error {
-	if err := sameMachines(dir, now); err != nil {
-		return err
-	}
-	return dir.Update(func(r *result.Run) {
-		if len(dir.Samples()) == 0 {
-			r.Accelerator, r.AccelReason, r.Host, r.Guests, r.Start = now.Accelerator, now.AccelReason, now.Host, now.Guests, now.Start
-			r.Image, r.Tools, r.Version, r.Revision = now.Image, now.Tools, now.Version, now.Revision
-		}
-		for _, d := range differences(*r, now) {
-			r.Notes = append(r.Notes, fmt.Sprintf("Resumed with another %s: %s, at first %s.", d.what, d.now, d.was))
-		}
-		r.Notes, r.Conditions = append(r.Notes, now.Notes...), append(r.Conditions, now.Conditions...)
-	})
-}
-
-// difference is one between the samples of a run and its continuation.
-type difference struct{ what, was, now, fix string } // without a fix, values may still be compared
-
-// differences compares what is known of both.
-func differences(was, now result.Run) []difference {
-	all := []difference{
-		{"accelerator", was.Accelerator, now.Accelerator, "give --accel " + was.Accelerator},
-		{"guest image", was.Image, now.Image, ""}, {"version of unnest", was.Version, now.Version, ""}, {"revision of unnest", was.Revision, now.Revision, ""},
-	}
-	add := func(name string, was, now result.Machine) {
-		all = append(all,
-			difference{"CPU of " + name, was.CPU, now.CPU, "resume it there"}, difference{"kernel of " + name, was.Kernel, now.Kernel, "resume it with that kernel"},
-			difference{"start of " + name, was.Start, now.Start, map[bool]string{true: "give --cold=true", false: "find out why its snapshot is not restored"}[was.Start == result.Booted]})
-	}
-	add("the host", was.Host, now.Host)
-	for _, g := range now.Guests {
-		named := func(m result.Machine) bool { return m.Name == g.Name } // hosts of the user share a name
-		same := func(m result.Machine) bool {
-			return named(m) && m.CPU == g.CPU && m.Kernel == g.Kernel && m.Start == g.Start
-		}
-		if i := slices.IndexFunc(was.Guests, named); i >= 0 && !slices.ContainsFunc(was.Guests, same) {
-			add(g.Name, was.Guests[i], g)
-		}
-	}
-	for _, tool := range slices.Sorted(maps.Keys(now.Tools)) {
-		all = append(all, difference{"version of " + tool, was.Tools[tool], now.Tools[tool], ""})
-	}
-	return slices.DeleteFunc(all, func(d difference) bool { return d.was == "" || d.now == "" || d.was == d.now })
-}
-
-// elsewhereError is why a run cannot be continued as it was.
-type elsewhereError struct{ error }
-
-// sameMachines returns an elsewhereError if a run has samples, and they were measured with another accelerator, host or start of guests.
-func sameMachines(dir *rundir.Dir, now result.Run) error {
-	for _, d := range differences(dir.Run(), now) {
-		if d.fix != "" && len(dir.Samples()) > 0 {
-			return elsewhereError{fmt.Errorf("resume run %s: the %s is %s, and was %s for its samples: %s, or measure anew", dir.Run().ID, d.what, d.now, d.was, d.fix)}
-		}
-	}
-	return nil
-}
-
 // tidy removes the remains of killed runs from this machine. It returns a note if other
 // runs are active, because they disturb this one.
 func tidy(ctx context.Context, streams terminal.Streams) (notes []string, err error) {
@@ -314,60 +218,6 @@ func finish(streams terminal.Streams, path, command string, why error) error {
 		why = fmt.Errorf("%w; the samples are kept: continue with `%s --resume %s`", why, command, path)
 	}
 	return errors.Join(why, err)
-}
-
-// aa prints how often a test finds a difference between two equal configurations named
-// X-a and X-b. Without such a pair it prints nothing.
-func aa(w io.Writer, run result.Run, samples []result.Sample) error {
-	for _, a := range run.Configurations {
-		name, ok := strings.CutSuffix(a.Name, "-a")
-		for _, b := range run.Configurations {
-			if ok && b.Name == name+"-b" && a.Stack == b.Stack && maps.Equal(a.Options, b.Options) {
-				if err := printPair(w, run, samples, a.Name, b.Name); err != nil {
-					return err
-				}
-			}
-		}
-	}
-	return nil
-}
-
-// printPair prints the rate for each case's primary metric, and for all cases.
-func printPair(w io.Writer, run result.Run, samples []result.Sample, a, b string) error {
-	all := stats.FalsePositives{Alpha: stats.DefaultAlpha}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "\nA/A: %s against %s, the same configuration twice\n"+
-		"How often a test at 5 %% finds a difference, each in %d blocks of its own:\n", a, b, stats.MinRepetitions)
-	for _, c := range run.Cases {
-		f, err := stats.EqualPair(primary(samples, c, a), primary(samples, c, b), stats.DefaultAlpha)
-		if err != nil {
-			fmt.Fprintf(t, "  %s\t–\t%v\n", c.Name, err)
-			continue
-		}
-		all = all.Add(f)
-		fmt.Fprintf(t, "  %s\t%s\n", c.Name, positives(f))
-	}
-	low, high := all.Expected()
-	fmt.Fprintf(t, "  all\t%s\ta perfect tool finds %d to %d in 95 %% of such measurements\n", positives(all), low, high)
-	return t.Flush()
-}
-
-// positives prints a count with its rate, or a dash if there are no tests.
-func positives(f stats.FalsePositives) string {
-	if f.Tests == 0 {
-		return "–"
-	}
-	return fmt.Sprintf("%d of %d (%.0f %%)", f.Positives, f.Tests, 100*f.Rate())
-}
-
-// primary returns the values of a case's primary metric in a configuration.
-func primary(samples []result.Sample, c result.Case, configuration string) (obs []stats.Observation) {
-	for _, s := range samples {
-		if s.Case == c.Name && s.Metric == c.Primary && s.Configuration == configuration {
-			obs = append(obs, stats.Observation{Block: s.Block, Value: s.Value})
-		}
-	}
-	return obs
 }
 
 // Times of the look at the machine before a run.
