@@ -245,20 +245,17 @@ func (k Kind) Delete(ctx context.Context, c netconf.Release, args *skel.CmdArgs,
 		return moveOut(pod)
 	}
 	cleanErr := clean(pod)
-	err = cleanErr
-	d, dialErr := dial(c)
+	d, err := dial(c)
 	p, recorded := k.pendingAt(c.Base, d), true
-	if dialErr != nil { // no credentials now, or no server
-		fmt.Fprintln(os.Stderr, dialErr)
-		err = errors.Join(err, p.record(args.ContainerID, args.IfName), out())
+	if err != nil { // no credentials now, or no server
+		fmt.Fprintln(os.Stderr, err)
+		err = errors.Join(p.record(args.ContainerID, args.IfName), out())
 	} else {
 		defer d.Close()
-		var endErr error
-		recorded, endErr = p.end(ctx, args.ContainerID, args.IfName, out)
-		err = errors.Join(err, endErr)
+		recorded, err = p.end(ctx, args.ContainerID, args.IfName, out)
 	}
-	if err != nil || recorded {
-		return errors.Join(err, k.rememberEnded(args.ContainerID, args.IfName, cleanErr == nil))
+	if cleanErr != nil || err != nil || recorded {
+		return errors.Join(cleanErr, err, k.rememberEnded(args.ContainerID, args.IfName, cleanErr == nil))
 	}
 	return k.forget(args.ContainerID, args.IfName)
 }

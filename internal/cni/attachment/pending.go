@@ -34,7 +34,7 @@ type pending struct {
 	what    string // what is released, for errors
 	server  string // the daemon that gave it, or anyServer
 	release func(ctx context.Context, container, iface string) error
-	forget  func(container, iface string) error // what was released for another attachment; nil: nothing is kept of it
+	forget  func(container, iface string) error // removes the file of another attachment that was released; nil: there is none
 }
 
 // anyServer is the server of a release whose configuration names none that could be called. Each

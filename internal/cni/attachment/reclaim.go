@@ -39,7 +39,7 @@ type Reclaimer struct {
 	running sync.WaitGroup
 	again   chan struct{} // an attachment may have to be compared again
 
-	scheduled atomic.Bool // it will have a value after a pause
+	scheduled atomic.Bool // compareLater has started a timer
 
 	turns *semaphore.Weighted
 	mu    sync.Mutex
@@ -53,12 +53,12 @@ const atOnce = 4
 // The pauses between two tries to give an attachment back, which double.
 const firstPause, maxPause = time.Second, time.Minute
 
-// comparePause is how long after a command has changed an attachment's file, or after an error, the attachments are compared: a command may be
-// killed without a change of a link.
+// comparePause is the time from a change of an attachment's file, or from an error, to the next comparison. A killed command may have changed no
+// link.
 const comparePause = 5 * time.Second
 
-// Run compares the attachments with the links of this process's network namespace, now, when a link changes, and after commands, until ctx
-// ends.
+// Run compares the attachments with the links of this process's network namespace: now, when a link changes, and after commands. It ends
+// with ctx.
 func (r *Reclaimer) Run(ctx context.Context) error {
 	r.again, r.busy, r.turns = make(chan struct{}, 1), map[string]bool{}, semaphore.NewWeighted(atOnce)
 	defer r.running.Wait()
@@ -208,7 +208,7 @@ func (r *Reclaimer) try(ctx context.Context, k Kind, container, iface string) (g
 	if unlock == nil {
 		return false, err
 	}
-	if !r.turns.TryAcquire(1) { // neither do commands that hang take the turns, nor does it wait for a turn with the lock
+	if !r.turns.TryAcquire(1) { // who waits for a turn must not hold the lock, and who waits for a command must not hold a turn
 		unlock()
 		if err := r.turns.Acquire(ctx, 1); err != nil {
 			return false, err
@@ -248,7 +248,7 @@ func (r *Reclaimer) try(ctx context.Context, k Kind, container, iface string) (g
 	return true, k.forget(container, iface)
 }
 
-// lockEnded locks an attachment that may have ended. unlock is nil if a command has ended it, or goes on with it, or with an error.
+// lockEnded locks an attachment that has ended. unlock is nil if it is in use, or gone, or if there is an error.
 func (k Kind) lockEnded(ctx context.Context, container, iface string) (m made, unlock func(), err error) {
 	_, unlock, err = lockAlone(ctx, container, iface)
 	if err != nil {
@@ -286,13 +286,7 @@ func (m made) mayHaveEnded(links []netlink.Link) (bool, error) {
 
 // find returns the link that was plugged with a MAC, nil if there is none. A pod may have given its NIC another one.
 func find(links []netlink.Link, mac string) netlink.Link {
-	i := slices.IndexFunc(links, func(l netlink.Link) bool {
-		own := l.Attrs().PermHWAddr
-		if len(own) == 0 { // a link without a device
-			own = l.Attrs().HardwareAddr
-		}
-		return mac != "" && own.String() == mac
-	})
+	i := slices.IndexFunc(links, func(l netlink.Link) bool { return mac != "" && podnic.PluggedMAC(l.Attrs()).String() == mac })
 	if i < 0 {
 		return nil
 	}

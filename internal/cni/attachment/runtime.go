@@ -72,8 +72,8 @@ func (k Kind) remember(m made) error {
 	return nil
 }
 
-// rememberEnded keeps that a DEL, or the rollback of an ADD, has not released all of an attachment, if Reclaimer could release it. If it has
-// cleaned the guest, no lease is left.
+// rememberEnded marks an attachment of which a DEL, or the rollback of an ADD, has not released all: Reclaimer releases the rest. cleaned says
+// that no lease is left in the guest.
 func (k Kind) rememberEnded(container, iface string, cleaned bool) error {
 	m, ok := readMade(k.madeFile(container, iface))
 	if !ok || !m.Server.IsValid() {
@@ -85,8 +85,8 @@ func (k Kind) rememberEnded(container, iface string, cleaned bool) error {
 	return k.remember(m)
 }
 
-// forgetEnded forgets an attachment that was released, if a DEL has ended it and no lease is left. While another command runs for the
-// attachment, it does nothing.
+// forgetEnded removes the file of a marked attachment that was released, unless a lease is left, or another command runs for the
+// attachment.
 func (k Kind) forgetEnded(container, iface string) error {
 	now, nothing := context.WithTimeout(context.Background(), 0)
 	defer nothing()

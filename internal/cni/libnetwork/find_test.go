@@ -1,11 +1,8 @@
 package libnetwork
 
 import (
-	"net"
 	"net/netip"
 	"testing"
-
-	"github.com/vishvananda/netlink"
 )
 
 // While a NIC is being released, the daemon may have given its address to another one.
@@ -22,15 +19,5 @@ func TestAddressOfTwoNICs(t *testing.T) {
 	delete(d.nics, "next")
 	if n, ok := d.withAddress(a.Addr()); !ok || n.Owner != "former" {
 		t.Errorf("got %q, %v, want former", n.Owner, ok)
-	}
-}
-
-// A container that may change the MAC of its NIC hides neither that NIC nor another one.
-func TestPluggedMAC(t *testing.T) {
-	given, own := net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 2}
-	for _, c := range []struct{ plugged, now, want net.HardwareAddr }{{given, own, given}, {nil, own, own}} {
-		if got := pluggedMAC(&netlink.LinkAttrs{PermHWAddr: c.plugged, HardwareAddr: c.now}); got.String() != c.want.String() {
-			t.Errorf("plugged with %s, now %s: got %s, want %s", c.plugged, c.now, got, c.want)
-		}
 	}
 }

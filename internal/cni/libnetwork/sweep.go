@@ -4,16 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
-	"github.com/vishvananda/netlink"
 
 	"unnest.io/unnest/internal/cni/attachment"
 	"unnest.io/unnest/internal/cni/hostclient"
+	"unnest.io/unnest/internal/cni/podnic"
 	"unnest.io/unnest/internal/cni/portfilter"
 	"unnest.io/unnest/internal/cni/renewal"
 	"unnest.io/unnest/internal/hostapi/hostdpb"
@@ -132,15 +131,7 @@ func guestMACs() (all []string, err error) {
 		return nil, fmt.Errorf("list links: %w", err)
 	}
 	for _, l := range links {
-		all = append(all, pluggedMAC(l.Attrs()).String())
+		all = append(all, podnic.PluggedMAC(l.Attrs()).String())
 	}
 	return all, nil
-}
-
-// pluggedMAC is the MAC of a link that a container cannot change. A link without a device has only one that it can.
-func pluggedMAC(a *netlink.LinkAttrs) net.HardwareAddr {
-	if len(a.PermHWAddr) > 0 {
-		return a.PermHWAddr
-	}
-	return a.HardwareAddr
 }

@@ -114,3 +114,11 @@ func SetSysctl(name, value string) error {
 	}
 	return nil
 }
+
+// PluggedMAC returns the MAC of a link that a pod cannot change. A link without a device has only one that it can.
+func PluggedMAC(a *netlink.LinkAttrs) net.HardwareAddr {
+	if len(a.PermHWAddr) > 0 {
+		return a.PermHWAddr
+	}
+	return a.HardwareAddr
+}

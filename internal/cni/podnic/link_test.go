@@ -1,10 +1,13 @@
 package podnic
 
 import (
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/vishvananda/netlink"
 )
 
 // The addresses of the machine's own links are those in sysfs.
@@ -45,4 +48,14 @@ func TestPCIAddressOfVirtualLinks(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// A container that may change the MAC of its NIC hides neither that NIC nor another one.
+func TestPluggedMAC(t *testing.T) {
+	given, own := net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 2}
+	for _, c := range []struct{ plugged, now, want net.HardwareAddr }{{given, own, given}, {nil, own, own}} {
+		if got := PluggedMAC(&netlink.LinkAttrs{PermHWAddr: c.plugged, HardwareAddr: c.now}); got.String() != c.want.String() {
+			t.Errorf("plugged with %s, now %s: got %s, want %s", c.plugged, c.now, got, c.want)
+		}
+	}
 }
