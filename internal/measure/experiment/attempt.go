@@ -60,10 +60,10 @@ func (e *engine) again(x Execution) bool {
 		2*e.dir.Run().Disturbed < min(len(e.known), done+2*maxRepeats)
 }
 
-// tooNoisy reports whether the run has measured so many disturbed executions that its report will conclude
+// tooNoisy reports whether so many of the samples that count are of disturbed executions that the report will conclude
 // nothing. It writes down what that means, once.
-func (e *engine) tooNoisy() (bool, error) {
-	if e.spec.Noisy || e.block < stats.MinRepetitions || !noise.TooNoisy(noise.OfSamples(e.selected())) {
+func (e *engine) tooNoisy(samples []result.Sample) (bool, error) {
+	if e.spec.Noisy || e.block < stats.MinRepetitions || !noise.TooNoisy(noise.OfSamples(samples)) {
 		return false, nil
 	}
 	e.report(Event{Kind: TooNoisy})

@@ -121,11 +121,12 @@ func (e *engine) more() (bool, error) {
 		if e.spec.Until == 0 || e.block >= e.spec.Limit {
 			return false, nil
 		}
-		added, reasons := extension(e.spec, e.dir.Run().Seed, e.selected(), e.block)
+		samples := e.selected()
+		added, reasons := extension(e.spec, e.dir.Run().Seed, samples, e.block)
 		if len(added) == 0 {
 			return false, nil
 		}
-		if noisy, err := e.tooNoisy(); noisy || err != nil {
+		if noisy, err := e.tooNoisy(samples); noisy || err != nil {
 			return false, err
 		}
 		e.block++

@@ -96,7 +96,7 @@ func checkSuite(k kind, c stack.Configuration) error {
 		return errors.New("drive pod: the load runs in the configuration itself or on this host: want local or remote")
 	case !slices.Contains(k.suites, c.Drive):
 		return fmt.Errorf("stack %s: the load cannot reach it from outside: use drive local", c.Stack)
-	case !ofHost(c.Network) || c.Network == stack.DockerBridge:
+	case !ofHost(c.Network):
 		return fmt.Errorf("network %s: want host or nat", c.Network)
 	case c.Drive == stack.Remote && contained && c.Network == "":
 		return errors.New("key network is missing: want host or nat")
@@ -121,9 +121,7 @@ func checkClients(k kind, c stack.Configuration, s Server) error {
 }
 
 // ofHost reports whether a network needs nothing but the machine of the container.
-func ofHost(n stack.Network) bool {
-	return n == "" || n == stack.HostNetwork || n == stack.NAT || n == stack.DockerBridge
-}
+func ofHost(n stack.Network) bool { return n == "" || n == stack.HostNetwork || n == stack.NAT }
 
 // checkXenHosts refuses a second Xen host of the user's if load generators on this host load the domains of both: domains
 // have the same addresses on every Xen host.
