@@ -144,13 +144,16 @@ func unknownCommand(group *cobra.Command, name string) error {
 }
 
 // wanted says what flags take, by their type. The errors of these types are those of Go's parsers.
-var wanted = map[string]string{"int": "a whole number", "float64": "a number", "bool": "true or false", "duration": "a time such as 30s or 5m",
-	"time": "a time of more than 0, such as 30s or 5m"}
+var wanted = map[string]string{"int": "a whole number", "float64": "a number", "bool": "true or false", "duration": "a time such as 30s or 5m"}
 
 // explainFlag suggests a flag in the error for an unknown one of cmd. In the error for a wrong value, it says what the flag takes.
 func explainFlag(cmd *cobra.Command, err error) error {
-	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok && wanted[invalid.GetFlag().Value.Type()] != "" {
-		return usage.Errorf("--%s %q: want %s", invalid.GetFlag().Name, invalid.GetValue(), wanted[invalid.GetFlag().Value.Type()])
+	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		cause := invalid.Unwrap()
+		if want := wanted[invalid.GetFlag().Value.Type()]; want != "" {
+			cause = errors.New("want " + want)
+		}
+		return usage.Errorf("--%s %q: %w", invalid.GetFlag().Name, invalid.GetValue(), cause)
 	}
 	unknown, ok := errors.AsType[*pflag.NotExistError](err)
 	if !ok || unknown.GetSpecifiedShortnames() != "" {

@@ -127,24 +127,22 @@ func (g *given) replace(dirs []string) error {
 		if other := g.dirs[experiment]; other != "" {
 			return fmt.Errorf("read run %s: %s is a run of experiment %s, too; name one run of each experiment", dir, other, experiment)
 		}
+		used, warnings := false, slices.Concat(provenance.Warnings(input.Run, input.Samples), notes)
 		for name, published := range g.runs {
 			if published.Run.Experiment != experiment {
 				continue
 			}
-			warnings := []string{}
-			if g.dirs[experiment] == "" {
-				warnings = slices.Concat(provenance.Warnings(input.Run, input.Samples), notes)
-			}
-			g.runs[name], g.dirs[experiment] = input, dir
+			g.runs[name], used = input, true
 			if difference := comparison.SetupDifference(published.Run, input.Run); difference != "" {
 				warnings = append(warnings, fmt.Sprintf("The run (B) is not set up as the published one (A): %s.", difference))
 			}
-			for _, w := range warnings {
-				g.warnings = append(g.warnings, dir+": "+w)
-			}
 		}
-		if g.dirs[experiment] == "" {
+		if !used {
 			return fmt.Errorf("read run %s: no claim is about experiment %s", dir, experiment)
+		}
+		g.dirs[experiment] = dir
+		for _, w := range warnings {
+			g.warnings = append(g.warnings, dir+": "+w)
 		}
 	}
 	return nil

@@ -80,7 +80,7 @@ type Guest struct {
 	lastID      hotplug.RequestID
 	repairing   bool   // an observe is scheduled
 	offerFailed string // why the last offer of credentials failed; "": it did not
-	leftFailed  string // the same of deleteLeft
+	leftFailed  string // why the last deleteLeft failed; "": it did not
 }
 
 // New returns a guest that has no run yet: Run begins it. The guest has unplugTime to answer
