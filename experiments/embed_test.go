@@ -160,8 +160,15 @@ func TestLevels(t *testing.T) {
 			t.Errorf("%s: %d cases, configurations %q", name, len(s.Cases), configurations(s))
 		}
 		for i, c := range s.Configurations {
-			if got, err := s.Resources(c); err != nil || got != want[i] || c.Level() != i {
+			want[i].Whole = 4 << 30
+			got, err := s.Resources(c)
+			if err != nil || got != want[i] || c.Level() != i {
 				t.Errorf("%s %s: level %d with %+v, %v; want %+v", name, c.Name, c.Level(), got, err, want[i])
+			}
+			for profile, block := range map[suite.Profile]string{suite.Quick: "=33554432 ", suite.Paper: "=1073741824 "} {
+				if script := s.Cases[2].Local.Run(profile, got); !strings.Contains(script, "--memory-block-size"+block) {
+					t.Errorf("%s %s: no blocks%sin %q", name, c.Name, block, script)
+				}
 			}
 		}
 	}

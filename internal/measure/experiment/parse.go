@@ -258,7 +258,9 @@ func (s *Spec) Resources(c stack.Configuration) (suite.Resources, error) {
 	if err != nil {
 		return suite.Resources{}, err
 	}
-	return machines[len(machines)-1], nil
+	innermost := machines[len(machines)-1]
+	innermost.Whole = machines[0].Memory
+	return innermost, nil
 }
 
 // The parsers of single values. Their errors give the accepted values and the found one.

@@ -12,6 +12,7 @@
 package suite
 
 import (
+	"cmp"
 	"embed"
 	"fmt"
 	"strings"
@@ -35,6 +36,7 @@ const (
 type Resources struct {
 	VCPUs  int
 	Memory int64 // bytes
+	Whole  int64 // memory of level 0, which sizes what every level does alike; 0: Memory
 }
 
 // Case is one individual measurement of a suite. It runs as root in its own
@@ -126,13 +128,13 @@ var files embed.FS
 
 var library = template.Must(template.New("script").Funcs(functions).ParseFS(files, "scripts/*"))
 
-// variables are what the template of a script may use: {{.Threads}}, {{.VCPUs}}, {{.Memory}}, {{.Quick}} and
+// variables are what the template of a script may use: {{.Threads}}, {{.VCPUs}}, {{.Memory}}, {{.Whole}}, {{.Quick}} and
 // {{.Pick quick paper}}, and in scripts/parts.sh {{.Arg}}.
 type variables struct {
-	VCPUs, Memory int
-	Threads       int
-	Quick         bool
-	Arg           any
+	VCPUs, Memory, Whole int
+	Threads              int
+	Quick                bool
+	Arg                  any
 }
 
 // Pick returns what the profile asks for.
@@ -173,7 +175,7 @@ func script(threads func(Resources) int, text string) Script {
 	t := template.Must(template.Must(library.Clone()).Parse(text))
 	return func(p Profile, r Resources) string {
 		var b strings.Builder
-		if err := t.Execute(&b, variables{VCPUs: r.VCPUs, Memory: int(r.Memory), Threads: threads(r), Quick: p != Paper}); err != nil {
+		if err := t.Execute(&b, variables{VCPUs: r.VCPUs, Memory: int(r.Memory), Whole: int(cmp.Or(r.Whole, r.Memory)), Threads: threads(r), Quick: p != Paper}); err != nil {
 			panic(err) // the text is constant
 		}
 		return b.String()

@@ -90,10 +90,10 @@ without its command. */ -}}
 {{define "mbw"}}mbw -t{{.Arg}} -n {{.Pick 5 10}} {{div (min (.Pick 33554432 1073741824) (max 1048576 (div .Memory 4))) 1048576}}
 {{end}}
 
-{{- /* A pass over the guest's memory, in blocks of about a quarter of it, as in Listing 7; sysbench 1.0 accepts only powers of two. Threads
-share the block, so that a pass fits in the memory. Table 3 says 10,000 transactions, but the total size in the listing ends the test after
-one pass, and so it does here. */ -}}
-{{define "pass"}}{{$block := powerOfTwo (div .Memory (.Pick 80 4))}}{{$blocks := max 1 (div .Memory $block)}}sysbench memory --threads={{.VCPUs}} {{template "sysbench"}} --events={{$blocks}} --time=0 --memory-block-size={{$block}} --memory-total-size={{mul $blocks $block}} --memory-scope=global --memory-oper={{.Arg}} run
+{{- /* A pass over the guest's memory, in blocks of about a quarter of that of level 0, as in Listing 7: the thesis has the same block at
+every level (§2.4). sysbench 1.0 accepts only powers of two. Threads share the block, so that a pass fits in the memory. Table 3 says 10,000
+transactions, but the total size in the listing ends the test after one pass, and so it does here. */ -}}
+{{define "pass"}}{{$block := powerOfTwo (div .Whole (.Pick 80 4))}}{{$blocks := max 1 (div .Memory $block)}}sysbench memory --threads={{.VCPUs}} {{template "sysbench"}} --events={{$blocks}} --time=0 --memory-block-size={{$block}} --memory-total-size={{mul $blocks $block}} --memory-scope=global --memory-oper={{.Arg}} run
 {{end}}
 
 {{- /* The table of the database, and the end of a script that begins with mariadb.sh, during which MariaDB serves the directory db on the socket db/sock. The server has the sizes of the
