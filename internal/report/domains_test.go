@@ -143,6 +143,28 @@ func TestDomainReport(t *testing.T) {
 	}
 }
 
+// The paper compares peaks: each side stands at the intensity where it answers most. A run of one intensity has that.
+func TestPaperComparesPeaks(t *testing.T) {
+	run, samples := domainRun(6)
+	for i, s := range samples {
+		if s.Configuration == "HVM-HVM" && strings.HasPrefix(s.Case, "web@100") {
+			samples[i].Value /= 4
+		}
+	}
+	paper := func(run result.Run, samples []result.Sample) string {
+		tables := runs.Build(run, samples, runs.Options{Papers: papers.All()}).Groups[0].Tables
+		return rowsText(tables[slices.IndexFunc(tables, func(t document.Table) bool { return t.ID == "domains-paper" })])
+	}
+	got := paper(run, samples)
+	run.Cases = run.Cases[2:]
+	single := paper(run, slices.DeleteFunc(samples, func(s result.Sample) bool { return strings.HasPrefix(s.Case, "web@50") }))
+	for text, want := range map[string]string{got: "HVM-PVM|HVM-HVM|+25 %|2.29 times", single: "HVM-PVM|HVM-HVM|+25 %|4.57 times"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+}
+
 // The answer of a run with one pair is what that pair keeps with each document.
 func TestAnswerOfOnePair(t *testing.T) {
 	run, samples := domainRun(6)

@@ -101,11 +101,11 @@ func (t *table) peaks() (all []Peak) {
 		for _, size := range t.sizes() {
 			var cells []*cell
 			for _, c := range t.run.Cases {
-				if one := t.cell(conf.Name, c); one != nil && c.Intensity > 0 && c.Size == size {
+				if one := t.cell(conf.Name, c); one != nil && c.Size == size {
 					cells = append(cells, one)
 				}
 			}
-			if len(cells) > 1 {
+			if len(cells) > 0 {
 				all = append(all, peakOf(conf.Name, size, cells))
 			}
 		}
@@ -128,11 +128,11 @@ func (t *table) sizes() (all []int) {
 // peakOf compares the cells of a configuration, one for each intensity. A block that lacks an
 // intensity does not count.
 func peakOf(configuration string, size int, cells []*cell) Peak {
-	p := Peak{Configuration: configuration, Size: size}
+	p := Peak{Configuration: configuration, Size: size, Compared: len(cells)}
 	best, blocks := map[int]*cell{}, map[int]int{}
 	for _, c := range cells {
 		if m := spread(stats.Values(stats.ByBlock(c.aggregate))); m.Mean > p.Throughput.Mean {
-			p.Intensity, p.Throughput = c.intensity, m
+			p.Intensity, p.Throughput, p.Values = c.intensity, m, c.aggregate
 		}
 		for _, o := range stats.ByBlock(c.aggregate) {
 			blocks[o.Block]++

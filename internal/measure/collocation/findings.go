@@ -65,9 +65,11 @@ type Spread struct {
 type Peak struct {
 	Configuration string
 	Size          int
-	Intensity     int    // with the highest mean throughput
-	Throughput    Spread // there
-	Blocks        Spread // the intensity with the highest throughput of each block
+	Compared      int                 // intensities
+	Intensity     int                 // with the highest mean throughput
+	Throughput    Spread              // there
+	Values        []stats.Observation // there
+	Blocks        Spread              // the intensity with the highest throughput of each block
 }
 
 // Find computes the findings of the samples of a run.

@@ -2,6 +2,8 @@ package papers
 
 import (
 	"math"
+	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -159,6 +161,38 @@ func TestRatios(t *testing.T) {
 	} {
 		if r.String() != text {
 			t.Errorf("got %q, want %q", r.String(), text)
+		}
+	}
+}
+
+// Where the study of collocated domains prints two rates and the change between them, these agree, except for known misprints.
+func TestCollocatedRates(t *testing.T) {
+	rates := map[string]float64{}
+	for _, c := range Collocations() {
+		if c.Form == "responses/s" {
+			rates[c.Configuration] = c.Value.Float()
+		}
+	}
+	misprints := map[string]string{"HVM-PVM over PVM-PVM": "21, is 19", "HVM-CON over HVM-PVM": "-18, is -15", "PVM-CON over HVM-PVM": "-18, is -15"}
+	for _, c := range Collocations() {
+		if c.Form != "%" || rates[c.Configuration] == 0 || rates[c.Baseline] == 0 {
+			continue
+		}
+		name := c.Configuration + " over " + c.Baseline
+		change := strconv.FormatFloat(100*(rates[c.Configuration]/rates[c.Baseline]-1), 'f', 0, 64)
+		if got := string(c.Value) + ", is " + change; string(c.Value) != change && got != misprints[name] {
+			t.Errorf("%s: %s", name, got)
+		}
+		delete(misprints, name)
+	}
+	if len(rates) != 6 || len(misprints) != 0 {
+		t.Errorf("rates %v; not printed: %v", rates, misprints)
+	}
+	for rate, size := range map[Number]int{"9280": 1, "981": 100} {
+		if !slices.ContainsFunc(Collocations(), func(c Collocated) bool {
+			return c.Value == rate && c.Size == size && c.Form == "responses/s"
+		}) {
+			t.Errorf("no rate %s with %d KB", rate, size)
 		}
 	}
 }
