@@ -247,6 +247,8 @@ func methods(f stats.Family) []document.Method {
 		{Term: "agrees", Text: "Our interval excludes 1 on the paper's side: the order is the same, and not by chance. In size: it holds the paper's value, within its rounding. An equality agrees if the whole interval is within its margin (" + document.Percent(stats.DefaultMargin) + " where the paper names none); a claim about one configuration if the interval holds the paper's value."},
 		{Term: "disagrees", Text: "Our interval excludes 1 on the other side, or it holds 1 and excludes the paper's value; of an equality, all of it is outside of the margin."},
 		{Term: "not decided", Text: "The interval holds 1 and the paper's value, or there is none: fewer than " + strconv.Itoa(stats.MinRepetitions) + " blocks, or the run was too noisy to conclude."},
+		{Term: "full load", Text: "The load at which a domain alone answers most. The paper compares the peaks of pairs, at 80 or 90 % of it."},
+		{Term: "totals", Text: "Lubomski et al. add up scores, and subtract those of cases where lower is better: a change of about 2 % in each case of Java or multicore is one of 6 to 8 % of their total. Such totals have an order here and no value. The values of disk are geometric means of the quotients in Tables 5 and 6, as ours."},
 		{Term: "what an interval covers", Text: "One run, whose guests were booted once: another run on the same machine differs by more. Where the column run says fresh guests, each block had guests of its own (fresh: true), and the interval also covers another run."},
 	}
 }

@@ -142,6 +142,23 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
+// How evenly two domains answer is a claim about both, of which the samples have one value each.
+func TestLeastAndMost(t *testing.T) {
+	input := runOf(8, 0)
+	for i, s := range input.Samples {
+		tags := map[string]string{"domain": "a", "active": "true", "others": "0.000", "steal": "0.000"}
+		input.Samples[i].Tags = tags
+		other := s
+		other.Value, other.Tags = s.Value*0.8, map[string]string{"domain": "b", "active": "true", "others": "0.000", "steal": "0.000"}
+		input.Samples = append(input.Samples, other)
+	}
+	c := Claim{Case: "other", Metric: "least_throughput/most_throughput", Configuration: "NAT"}
+	rows, _ := Test([]Claim{claim(t, c, "within 5 %"), claim(t, c, "within 30 %")}, map[string]provenance.Source{"brfusion": input})
+	if a, b := rows[0], rows[1]; math.Abs(float64(a.Ours)-0.8) > 1e-9 || a.Answer != Disagrees || b.Answer != Agrees {
+		t.Errorf("%+v, %+v", a, b)
+	}
+}
+
 // A noisy run, few blocks or no run at all decide nothing, whatever their values.
 func TestNoDecision(t *testing.T) {
 	c := claim(t, Claim{Case: "udp_rr/1280", Metric: "latency_mean", Configuration: "NAT", Baseline: "NoCont"}, "2 times")
@@ -239,5 +256,54 @@ func TestRatiosAreClaims(t *testing.T) {
 		}) {
 			t.Errorf("no claim says %s of %s against %s, %s", r, r.Configuration, r.Baseline, r.Section)
 		}
+	}
+}
+
+// The values of Lubomski et al. follow from what their tables print of single cases: totals subtract where lower is better, so
+// of a suite with such cases only the order is tested.
+func TestLubomskiFollowsFromTables(t *testing.T) {
+	all, tested := papers.All(), map[string]int{}
+	for _, c := range All() {
+		if c.Paper != "lubomski" || c.Run == "" || c.published.margin > 0 {
+			continue
+		}
+		var logs []float64
+		switch c.Run {
+		case "multilevel-disk", "multilevel-network":
+			suite := strings.TrimPrefix(c.Run, "multilevel-")
+			for _, s := range all.Scores {
+				if s.Suite != suite || s.Configuration != c.Configuration || c.Case != "*" && s.Case != c.Case {
+					continue
+				}
+				of := all.Score(suite, s.Case, c.Baseline)
+				quotient := math.Log(s.Score.Float() / of.Score.Float())
+				if s.Value != "" {
+					quotient = math.Log(s.Value.Float() / of.Value.Float())
+				}
+				if s.Order == result.LIB {
+					quotient = -quotient
+				}
+				logs = append(logs, quotient)
+			}
+		case "multilevel-application-short":
+			logs = append(logs, math.Log(all.Total("application", c.Configuration).Total.Float()/all.Total("application", c.Baseline).Total.Float()))
+		default:
+			if !math.IsNaN(c.published.low) {
+				t.Errorf("%s: a value that follows from totals: %s", c.ID, c.Printed)
+			}
+			continue
+		}
+		sum := 0.0
+		for _, l := range logs {
+			sum += l
+		}
+		tested[c.Run]++
+		// "about 4 %" is what §4.2 says in words.
+		if value := math.Exp(sum / float64(len(logs))); (value < c.published.low || c.published.high < value) && !strings.HasPrefix(c.Printed, "about ") {
+			t.Errorf("%s: %s, the tables have %.3f", c.ID, c.Printed, value)
+		}
+	}
+	if tested["multilevel-disk"] != 5+18 || tested["multilevel-network"] != 8+2 || tested["multilevel-application-short"] != 3 {
+		t.Errorf("tested %v", tested)
 	}
 }

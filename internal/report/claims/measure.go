@@ -41,7 +41,14 @@ func newTable(input provenance.Source) *table {
 		if t.values[key][s.Execution()] == nil {
 			t.values[key][s.Execution()] = map[string]float64{}
 		}
-		t.values[key][s.Execution()][s.Metric] = s.Value
+		metrics := t.values[key][s.Execution()]
+		metrics[s.Metric] = s.Value
+		if collocation.OfDomain(s) {
+			if least, has := metrics["least_"+s.Metric]; !has || s.Value < least {
+				metrics["least_"+s.Metric] = s.Value
+			}
+			metrics["most_"+s.Metric] = max(s.Value, metrics["most_"+s.Metric])
+		}
 	}
 	return t
 }
