@@ -107,7 +107,7 @@ func (l leveledCase) publishedTable() document.Table {
 		}
 	}
 	t.Notes = []string{
-		"FitzGerald 2014, Tables 5-14: mean ± standard error of six runs of SysBench 0.5, throughput in transactions per second; ΔL follows from the printed means. The machines differ, so compare ΔL rather than the means.",
+		"FitzGerald 2014, Tables 5-14: mean ± standard error of SysBench 0.5, of a number of runs that is not printed (six fit the p of §3.1), throughput in transactions per second; ΔL follows from the printed means. The machines differ, so compare ΔL rather than the means.",
 		"Configurations with fewer vCPUs than the level below are listed with the measurements without over-commitment, the others with those with over-commitment.",
 	}
 	return t

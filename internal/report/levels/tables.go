@@ -91,7 +91,7 @@ func (b *section) stepNotes(l leveledCase) []string {
 		change += " Fewer vCPUs alone reduce throughput: see ΔL per vCPU."
 	}
 	return append([]string{
-		change, "t, df and Welch p are the thesis' test of the means (FitzGerald 2014, §3.1). p is " + naming.PMeaning,
+		change, "t, df and Welch p are the thesis' test of the means (FitzGerald 2014, §3.1), but with df that is not cut to an integer. p is " + naming.PMeaning,
 		"The ratio and the verdict follow the rule of this report: see how to read it.",
 	}, b.bootNotes(l)...)
 }

@@ -77,7 +77,7 @@ type Score struct {
 	Score         Number       `json:"score"`
 }
 
-// Mean is a mean over six runs as FitzGerald prints it.
+// Mean is a mean as FitzGerald prints it. He does not print over how many runs: six fit p = 0.207 of §3.1.
 type Mean struct {
 	Mean, StdErr Number // transactions per second, or milliseconds
 	Change       Number // against the previous level, percent of it (his ΔL); empty at L0
