@@ -307,3 +307,16 @@ func TestLubomskiFollowsFromTables(t *testing.T) {
 		t.Errorf("tested %v", tested)
 	}
 }
+
+// The changes of the study of collocated domains that reports show next to a run are claims.
+func TestCollocationsAreClaims(t *testing.T) {
+	all := All()
+	for _, r := range papers.Collocations() {
+		if r.Form == "%" && !slices.ContainsFunc(all, func(c Claim) bool {
+			alone := r.Baseline == "alone" && strings.HasPrefix(r.Configuration, c.Baseline+"-")
+			return c.Paper == "domains" && c.Configuration == r.Configuration && (c.Baseline == r.Baseline || alone)
+		}) {
+			t.Errorf("no claim says %s of %s against %s", r.Value, r.Configuration, r.Baseline)
+		}
+	}
+}
