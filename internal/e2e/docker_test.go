@@ -388,11 +388,11 @@ func (d *dockerHosts) localhostCases() {
 func (d *dockerHosts) afterReboots() {
 	const segment = "docker network create -d unnest --ipam-driver null -o segment=reboots -o key=0123456789abcdef0123456789abcdef reboots"
 	const always = "docker run -d --restart always --name %[1]s --hostname %[1]s --network %[2]s nginx"
-	const address = "10.201.222.7"
+	const address, mac = "10.201.222.7", "02:42:0a:c9:de:07"
 	m, peer := d.in["node1"], d.in["node2"]
 	m.run("docker network create -d unnest --ipam-driver unnest --subnet 10.201.0.0/16 chosen")
 	m.run(fmt.Sprintf(always, "any", "pods -p 8081:80"))
-	m.run(fmt.Sprintf(always, "fixed", "chosen --ip "+address))
+	m.run(fmt.Sprintf(always, "fixed", "chosen --mac-address "+mac+" --ip "+address))
 	for _, one := range []*node{m, peer} {
 		one.run(segment)
 	}
@@ -403,8 +403,8 @@ func (d *dockerHosts) afterReboots() {
 		d.answers(when+": fixed", "hello from fixed\n", func() (string, error) { return d.get("http://" + address + "/") })
 		d.answers(when+": the published port", "hello from any\n", func() (string, error) { return d.get("http://" + m.TenantIP + ":8081/") })
 		d.answers(when+": the segment", "hello from server\n", func() (string, error) { return peer.try("docker exec client wget -qO- http://127.0.0.1/ 2>&1", "") })
-		if got := m.run("docker ps -q | wc -l; docker inspect -f '{{.NetworkSettings.Networks.chosen.IPAddress}}' fixed"); got != "3\n"+address+"\n" {
-			d.t.Errorf("%s: containers, and the address of fixed: %s", when, got)
+		if got := m.run("docker ps -q | wc -l; docker inspect -f '{{.NetworkSettings.Networks.chosen.IPAddress}}' fixed; docker exec fixed cat /sys/class/net/eth0/address"); got != "3\n"+address+"\n"+mac+"\n" {
+			d.t.Errorf("%s: containers, and the addresses of fixed: %s", when, got)
 		}
 		d.eventually(when+": node1 has the NICs of its containers only", func() bool { return d.guestStatus("node1").Attachments == 3 })
 	}

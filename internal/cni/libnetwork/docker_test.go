@@ -97,6 +97,27 @@ func TestRun(t *testing.T) {
 	l.do("network", "rm", "pods", "second")
 }
 
+// A container has the MAC that its user chooses, also after a stop and a start.
+func TestMACAddress(t *testing.T) {
+	l := newLab(t)
+	l.createNetwork()
+	l.do("run", "-d", "--name", "web", "--network", "pods", "--mac-address", "02:42:00:00:00:99", "box", "sh", "-c", webserver)
+	for range 2 {
+		if got := l.inspect("{{.NetworkSettings.Networks.pods.MacAddress}}", "web"); got != "02:42:00:00:00:99" {
+			t.Errorf("docker inspect has the MAC %s", got)
+		}
+		if got := l.do("exec", "web", "busybox", "cat", "/sys/class/net/eth0/address"); got != "02:42:00:00:00:99" {
+			t.Errorf("eth0 has the MAC %s", got)
+		}
+		l.do("exec", "web", "busybox", "ping", "-c1", "-w10", gateway4)
+		l.do("stop", "-t0", "web")
+		l.wantNoNICs()
+		l.do("start", "web")
+	}
+	l.do("rm", "-f", "web")
+	l.wantNoNICs()
+}
+
 // Requests that Docker can make and the driver cannot fulfil say what to change, and leave nothing.
 func TestRefusals(t *testing.T) {
 	l := newLab(t)
@@ -112,7 +133,7 @@ func TestRefusals(t *testing.T) {
 	l.fails("add --ipam-driver null", with("-o", "segment=s", "-o", "key=0123456789abcdef")...)
 	l.fails("key", with("--ipam-driver", "null", "-o", "segment=s")...)
 	l.createNetwork()
-	l.fails("the host chooses the MAC", "run", "--network", "pods", "--mac-address", "02:00:00:00:00:99", "box", "true")
+	l.fails("MAC is taken", "run", "--network", "pods", "--mac-address", takenMAC, "box", "true")
 	l.fails("name one port", "run", "--network", "pods", "-p", "80", "box", "true")
 	l.do("rm", "-f", l.do("ps", "-aq", "-n2", "--filter", "status=created"))
 	if got := l.do("network", "ls", "-q", "--filter", "driver=unnest"); strings.Contains(got, "\n") {

@@ -61,15 +61,12 @@ func (d *driver) deleteNetwork(ctx context.Context, r network) (any, error) {
 }
 
 // createEndpoint gives the NIC with the address to an endpoint.
-func (d *driver) createEndpoint(_ context.Context, r endpoint) (any, error) {
+func (d *driver) createEndpoint(ctx context.Context, r endpoint) (any, error) {
 	if _, ok, err := d.segmentNetwork(r.NetworkID); ok || err != nil {
 		return nil, err
 	}
 	if r.Interface == nil || r.Interface.Address == "" {
 		return nil, errors.New("the endpoint has no address: create the network with --ipam-driver unnest")
-	}
-	if m := r.Interface.MacAddress; m != "" {
-		return nil, fmt.Errorf("--mac-address %s: leave it out; the host chooses the MAC of each NIC, and drops what another one sends", m)
 	}
 	ports, err := publications(r.Options)
 	if err != nil {
@@ -91,10 +88,16 @@ func (d *driver) createEndpoint(_ context.Context, r endpoint) (any, error) {
 		return nil, fmt.Errorf("publish port %d: Docker publishes ports only of a container with a gateway: give the tenant's range one in the host daemon's configuration, or connect the container to this network when it runs", ports[0].Port)
 	}
 	n.Endpoint = r.EndpointID
+	answer := iface{MacAddress: n.MAC}
+	if m := r.Interface.MacAddress; m != "" {
+		if err := d.setMAC(ctx, &n, m); err != nil {
+			return nil, fmt.Errorf("--mac-address %s: %w", m, err)
+		}
+		answer.MacAddress = "" // Docker refuses one that it knows
+	}
 	if err := d.keep(n); err != nil {
 		return nil, err
 	}
-	answer := iface{MacAddress: n.MAC}
 	if six := n.of(true); six.IsValid() && r.Interface.AddressIPv6 == "" {
 		answer.AddressIPv6 = six.String()
 	}
@@ -195,24 +198,23 @@ func (d *driver) announce(n nic, sandbox string) {
 	}
 }
 
-// configured returns the name of the NIC's link in this network namespace once that has all addresses, else "".
+// configured returns the name of the link in this network namespace that has all the NIC's addresses, else "".
 func configured(n nic) (string, error) {
 	links, err := netlinksafe.LinkList()
 	if err != nil {
 		return "", err
 	}
-	i := slices.IndexFunc(links, func(l netlink.Link) bool { return l.Attrs().HardwareAddr.String() == n.MAC })
-	if i < 0 {
-		return "", nil
-	}
-	have, err := netlinksafe.AddrList(links[i], netlink.FAMILY_ALL)
-	if err != nil {
-		return "", err
-	}
-	for _, want := range n.Addresses {
-		if !slices.ContainsFunc(have, func(a netlink.Addr) bool { return a.IP.Equal(want.Addr().AsSlice()) }) {
-			return "", nil
+	for _, l := range links {
+		have, err := netlinksafe.AddrList(l, netlink.FAMILY_ALL)
+		if err != nil {
+			return "", err
+		}
+		lacks := func(want netip.Prefix) bool {
+			return !slices.ContainsFunc(have, func(a netlink.Addr) bool { return a.IP.Equal(want.Addr().AsSlice()) })
+		}
+		if !slices.ContainsFunc(n.Addresses, lacks) {
+			return l.Attrs().Name, nil
 		}
 	}
-	return links[i].Attrs().Name, nil
+	return "", nil
 }

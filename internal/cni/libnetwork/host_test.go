@@ -35,6 +35,9 @@ type fakeHost struct {
 	gateways []string // of both families
 }
 
+// takenMAC is one that the host refuses.
+const takenMAC = "02:42:00:00:00:01"
+
 const gateway4, gateway6 = "10.201.0.1", "fd00:201::1"
 
 // newHost makes the bridge, with the guest's own NIC, and serves.
@@ -111,6 +114,9 @@ func (h *fakeHost) AttachNIC(_ context.Context, r *hostdpb.AttachNICRequest) (_ 
 	if n != nil {
 		if !r.GetAllocate() {
 			n.Addresses = r.GetAddresses()
+		}
+		if n.PodMac = r.GetMac(); n.PodMac == takenMAC {
+			return nil, status.Error(codes.PermissionDenied, "MAC is taken")
 		}
 		return h.answer(n), nil
 	}

@@ -193,17 +193,33 @@ func (d *driver) attach(ctx context.Context, wanted netip.Addr) (n nic, err erro
 		if err := n.exchange(wanted); err != nil {
 			return err
 		}
-		r.Allocate = false
-		for _, a := range n.Addresses {
-			r.Addresses = append(r.Addresses, a.String())
-		}
-		_, err = c.AttachNIC(ctx, r)
+		_, err = c.AttachNIC(ctx, n.request(""))
 		return err
 	})
 	if err != nil {
 		return n, fmt.Errorf("attach NIC: %w", err)
 	}
 	return n, d.keep(n)
+}
+
+// request asks the host daemon for the NIC as it is, with another MAC in the container if that is not empty.
+func (n *nic) request(mac string) *hostdpb.AttachNICRequest {
+	r := &hostdpb.AttachNICRequest{ContainerId: n.Owner, Interface: attachedAs, Network: networkName, Mac: mac}
+	for _, a := range n.Addresses {
+		r.Addresses = append(r.Addresses, a.String())
+	}
+	return r
+}
+
+// setMAC has the host daemon let the NIC send from a MAC that a user has chosen. Docker gives it to the link.
+func (d *driver) setMAC(ctx context.Context, n *nic, mac string) error {
+	return d.untilAnswered(ctx, func(c hostclient.Client) error {
+		answer, err := c.AttachNIC(ctx, n.request(mac))
+		if err == nil && answer.GetNic().GetPodMac() == "" {
+			return errors.New("the host daemon is too old for that: update unnest hostd on the host")
+		}
+		return err
+	})
 }
 
 func (n *nic) read(answer *hostdpb.AttachNICResponse) error {

@@ -404,8 +404,11 @@ type AttachNICRequest struct {
 	Mtu       uint32     `protobuf:"varint,11,opt,name=mtu,proto3" json:"mtu,omitempty"`            // bytes; 0: the tenant's, which is also the maximum
 	// The pod connects to services through the guest: the daemon chooses NIC.service_addresses,
 	// if the tenant has policies and ranges of addresses.
-	Services      bool           `protobuf:"varint,12,opt,name=services,proto3" json:"services,omitempty"`
-	Pod           *KubernetesPod `protobuf:"bytes,13,opt,name=pod,proto3" json:"pod,omitempty"` // whose sandbox the container is; unset: none
+	Services bool           `protobuf:"varint,12,opt,name=services,proto3" json:"services,omitempty"`
+	Pod      *KubernetesPod `protobuf:"bytes,13,opt,name=pod,proto3" json:"pod,omitempty"` // whose sandbox the container is; unset: none
+	// The MAC that the pod's link gets from the guest, as in NIC.mac; empty: it keeps NIC.mac. The NIC may then send from
+	// this one only. Refused outside the tenant's claimMACs, if the bridge knows it elsewhere, and with MODE_TRUNK.
+	Mac           string `protobuf:"bytes,14,opt,name=mac,proto3" json:"mac,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -529,6 +532,13 @@ func (x *AttachNICRequest) GetPod() *KubernetesPod {
 		return x.Pod
 	}
 	return nil
+}
+
+func (x *AttachNICRequest) GetMac() string {
+	if x != nil {
+		return x.Mac
+	}
+	return ""
 }
 
 // KubernetesPod is a pod of a Kubernetes cluster, as its runtime names it.
@@ -790,6 +800,7 @@ type NIC struct {
 	// From which the guest sends the pod's connections to services, by its own NIC, one of each
 	// family. Others see the pod in them, as in addresses. The guest answers for them there.
 	ServiceAddresses []string `protobuf:"bytes,15,rep,name=service_addresses,json=serviceAddresses,proto3" json:"service_addresses,omitempty"`
+	PodMac           string   `protobuf:"bytes,16,opt,name=pod_mac,json=podMac,proto3" json:"pod_mac,omitempty"` // AttachNICRequest.mac
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -927,6 +938,13 @@ func (x *NIC) GetServiceAddresses() []string {
 		return x.ServiceAddresses
 	}
 	return nil
+}
+
+func (x *NIC) GetPodMac() string {
+	if x != nil {
+		return x.PodMac
+	}
+	return ""
 }
 
 type DetachNICRequest struct {
@@ -3835,7 +3853,7 @@ var File_hostd_proto protoreflect.FileDescriptor
 
 const file_hostd_proto_rawDesc = "" +
 	"\n" +
-	"\vhostd.proto\x12\x0funnest.hostd.v1\"\xac\x03\n" +
+	"\vhostd.proto\x12\x0funnest.hostd.v1\"\xbe\x03\n" +
 	"\x10AttachNICRequest\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x1c\n" +
 	"\tinterface\x18\x02 \x01(\tR\tinterface\x12\x16\n" +
@@ -3850,7 +3868,8 @@ const file_hostd_proto_rawDesc = "" +
 	" \x01(\v2\x1a.unnest.hostd.v1.BandwidthR\tbandwidth\x12\x10\n" +
 	"\x03mtu\x18\v \x01(\rR\x03mtu\x12\x1a\n" +
 	"\bservices\x18\f \x01(\bR\bservices\x120\n" +
-	"\x03pod\x18\r \x01(\v2\x1e.unnest.hostd.v1.KubernetesPodR\x03pod\"S\n" +
+	"\x03pod\x18\r \x01(\v2\x1e.unnest.hostd.v1.KubernetesPodR\x03pod\x12\x10\n" +
+	"\x03mac\x18\x0e \x01(\tR\x03mac\"S\n" +
 	"\rKubernetesPod\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
@@ -3866,7 +3885,7 @@ const file_hostd_proto_rawDesc = "" +
 	"\taddresses\x18\x02 \x03(\v2\x18.unnest.hostd.v1.AddressR\taddresses\"=\n" +
 	"\aAddress\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x18\n" +
-	"\agateway\x18\x02 \x01(\tR\agateway\"\xb6\x03\n" +
+	"\agateway\x18\x02 \x01(\tR\agateway\"\xcf\x03\n" +
 	"\x03NIC\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x1c\n" +
 	"\tinterface\x18\x02 \x01(\tR\tinterface\x12\x10\n" +
@@ -3883,7 +3902,8 @@ const file_hostd_proto_rawDesc = "" +
 	"\ttrunk_mac\x18\f \x01(\tR\btrunkMac\x12\x10\n" +
 	"\x03pod\x18\r \x01(\tR\x03pod\x12\x1a\n" +
 	"\bfraction\x18\x0e \x01(\rR\bfraction\x12+\n" +
-	"\x11service_addresses\x18\x0f \x03(\tR\x10serviceAddresses\"e\n" +
+	"\x11service_addresses\x18\x0f \x03(\tR\x10serviceAddresses\x12\x17\n" +
+	"\apod_mac\x18\x10 \x01(\tR\x06podMac\"e\n" +
 	"\x10DetachNICRequest\x12!\n" +
 	"\fcontainer_id\x18\x01 \x01(\tR\vcontainerId\x12\x1c\n" +
 	"\tinterface\x18\x02 \x01(\tR\tinterface\x12\x10\n" +

@@ -15,6 +15,7 @@ import (
 	"unnest.io/unnest/internal/hostd/segments"
 	"unnest.io/unnest/internal/hostd/shares"
 	"unnest.io/unnest/internal/hostd/tenant"
+	"unnest.io/unnest/internal/netdev/bridge"
 	"unnest.io/unnest/internal/netdev/share"
 	"unnest.io/unnest/internal/netdev/vlan"
 	"unnest.io/unnest/internal/vmm"
@@ -30,7 +31,7 @@ var errorCodes = []struct {
 	{codes.Canceled, []error{context.Canceled}},
 	{codes.ResourceExhausted, []error{quota.ErrLimit, vlan.ErrNoVLAN, guestrun.ErrManyBoot}},
 	{codes.InvalidArgument, []error{quota.ErrMTU, quota.ErrSpan, attachment.ErrTooLong, share.ErrName, share.ErrSize}},
-	{codes.PermissionDenied, []error{quota.ErrBridge, ipam.ErrUnusable, guestrun.ErrOtherPod, guestrun.ErrMachine, tenant.ErrPod, errNoTrunk, quota.ErrSegmentMode, segments.ErrKey, share.ErrKey}},
+	{codes.PermissionDenied, []error{quota.ErrBridge, quota.ErrMAC, bridge.ErrMAC, ipam.ErrUnusable, guestrun.ErrOtherPod, guestrun.ErrMachine, tenant.ErrPod, errNoTrunk, quota.ErrSegmentMode, segments.ErrKey, share.ErrKey}},
 	{codes.FailedPrecondition, []error{
 		ipam.ErrNoRange, segments.ErrDiffers, segments.ErrLeft, guestrun.ErrNoQueues, guestrun.ErrDamaged, guestrun.ErrOtherNIC, quota.ErrNoVolumes, share.ErrDirectory, share.ErrNoServer,
 		share.ErrNamespace, share.ErrWritable, share.ErrLifetime, shares.ErrNoPorts, shares.ErrPrivate, shares.ErrSize, shares.ErrLost,

@@ -95,6 +95,12 @@ func (h *Handler) wantedNIC(t *tenant.Tenant, r *hostdpb.AttachNICRequest) (w gu
 	if n.PodUID, err = podUID(t, r.GetPod()); err != nil {
 		return w, err
 	}
+	if n.MAC, err = t.Now().MACFor(r.GetMac()); err != nil {
+		return w, err
+	}
+	if n.MAC != "" && w.Trunk {
+		return w, grpcstatus.Error(codes.InvalidArgument, "mac: a VLAN on the trunk has that of the daemon: use the mode hotplug")
+	}
 	n.DHCP = r.GetDhcp()
 	b := r.GetBandwidth()
 	n.Bandwidth = t.Now().BandwidthFor(quota.Bandwidth{

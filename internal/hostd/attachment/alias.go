@@ -1,8 +1,10 @@
 package attachment
 
 import (
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -107,6 +109,7 @@ func (r Record) text(full bool) string {
 		field("v", a.String(), true)
 	}
 	field("t", strconv.FormatInt(r.Since, 36), r.Since != 0)
+	field("h", strings.ReplaceAll(r.MAC, ":", ""), r.MAC != "")
 	if r.DHCP {
 		field("d", "1", true)
 	}
@@ -144,6 +147,10 @@ func parseRecord(text string) (r Record, err error) {
 			var a netip.Addr
 			a, err = netip.ParseAddr(value)
 			r.Services = append(r.Services, a)
+		case "h":
+			var mac []byte
+			mac, err = hex.DecodeString(value)
+			r.MAC = net.HardwareAddr(mac).String()
 		case "d":
 			r.DHCP = true
 		case "s":

@@ -82,6 +82,7 @@ type Record struct {
 	Services  []netip.Addr   // from which the guest may send, by its own NIC, for the pod
 	DHCP      bool           // the pod may ask for an address
 	MTU       int            // bytes, as the pod was told
+	MAC       string         // of the pod, in lower case; empty: the NIC's
 	Bandwidth quota.Bandwidth
 	// PodUID is the Kubernetes pod's, as its guest has said, or NoPod. Empty: an earlier daemon
 	// has not kept it, or nobody needs it.

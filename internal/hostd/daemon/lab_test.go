@@ -94,7 +94,7 @@ func testQuotas() quota.Config {
 	tenant := func(name, bridge, subnet string) quota.Tenant {
 		s := netip.MustParsePrefix(subnet)
 		return quota.Tenant{
-			Name: name, Bridge: bridge, MTU: 1400, Ranges: []ipam.Range{{Subnet: s}}, ClaimRanges: []netip.Prefix{s}, Cooldown: time.Minute,
+			Name: name, Bridge: bridge, MTU: 1400, Ranges: []ipam.Range{{Subnet: s}}, ClaimRanges: []netip.Prefix{s}, ClaimMACs: []string{"02:42"}, Cooldown: time.Minute,
 			Limits: quota.Limits{NICs: 16, Connections: 100, Segments: 3, Broadcasts: 1000, Volumes: 3, VolumeDirectories: 4, SharedMemory: 1},
 		}
 	}

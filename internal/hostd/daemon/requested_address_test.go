@@ -3,6 +3,7 @@ package daemon
 import (
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -42,4 +43,59 @@ func TestRequestedAddress(t *testing.T) {
 	}
 	m.detachAllWilling("c1", "c2")
 	m.wantNothing()
+}
+
+// A guest chooses a MAC for a pod within the operator's claimMACs, unless another NIC has it. The NIC may send from that one only,
+// also after the daemon has started again, and nobody else has it until the NIC is detached.
+func TestAttackClaimMAC(t *testing.T) {
+	l := newLab(t)
+	m, other := l.boot(1, 2), l.boot(2, 2)
+	l.serve(patience)
+	const chosen = "02:42:00:00:00:99"
+	ask := func(m *machine, container, mac string) (*hostdpb.NIC, error) {
+		r, err := m.client().AttachNIC(t.Context(), &hostdpb.AttachNICRequest{ContainerId: container, Interface: "eth0", Mac: mac})
+		return r.GetNic(), err
+	}
+	nic, err := ask(m, "c1", "")
+	l.check(err)
+	tap, own := strings.Fields(l.taps()[0])[0], nic.GetMac()
+	wantMAC := func(want string) {
+		t.Helper()
+		for _, mac := range []string{own, chosen} {
+			if got := l.mayUse(tap, "macs", mac); got != (mac == want) {
+				t.Errorf("the NIC may send from %s: %t, want from %s only", mac, got, want)
+			}
+		}
+	}
+	wantMAC(own)
+	nic, err = ask(m, "c1", chosen)
+	l.check(err)
+	if nic.GetMac() != own || nic.GetPodMac() != chosen {
+		t.Errorf("got %v, want the same NIC with the MAC %s for the pod", nic, chosen)
+	}
+	wantMAC(chosen)
+	for _, mac := range []string{chosen, own, "02:43:00:00:00:99"} {
+		if _, err := ask(other, "c2", mac); status.Code(err) != codes.PermissionDenied {
+			t.Errorf("another guest asks for %s: got %v, want PermissionDenied", mac, err)
+		}
+	}
+	other.detachAllWilling("c2")
+	other.wantNICs()
+	r := &hostdpb.AttachNICRequest{ContainerId: "c3", Interface: "eth0", Mac: "02:42:00:00:00:98", Mode: hostdpb.Mode_MODE_TRUNK}
+	if _, err := m.client().AttachNIC(t.Context(), r); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a VLAN: got %v, want InvalidArgument", err)
+	}
+
+	l.end(l.daemon, syscall.SIGKILL)
+	l.serve(patience)
+	wantMAC(chosen)
+	if _, err := ask(other, "c2", chosen); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("another guest asks for the MAC after a restart: got %v, want PermissionDenied", err)
+	}
+	other.detachAllWilling("c2")
+	m.detachAllWilling("c1")
+	_, err = ask(other, "c2", chosen)
+	l.check(err)
+	other.detachAllWilling("c2")
+	other.wantNothing()
 }

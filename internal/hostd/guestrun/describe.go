@@ -62,6 +62,7 @@ func (n *nics) endpoint(key attachment.Key) *hostdpb.Endpoint {
 
 func describeRecord(nic *hostdpb.NIC, r attachment.Record) {
 	nic.Network, nic.Bridge, nic.Mtu = r.Network, r.Bridge, uint32(r.MTU)
+	nic.PodMac = r.MAC
 	for _, a := range r.Addresses {
 		nic.Addresses = append(nic.Addresses, a.String())
 	}

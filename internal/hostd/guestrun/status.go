@@ -58,7 +58,7 @@ func (g *Guest) status(describe bool) status.Guest {
 		state := strings.ToLower(strings.TrimPrefix(nic.GetState().String(), "NIC_STATE_"))
 		s.NICs = append(s.NICs, status.NIC{
 			Slot: int(nic.GetSlot()), VLAN: int(nic.GetVlan()), State: state, Container: nic.GetContainerId(), Interface: nic.GetInterface(),
-			Network: nic.GetNetwork(), Bridge: nic.GetBridge(), MAC: nic.GetMac(), Addresses: nic.GetAddresses(),
+			Network: nic.GetNetwork(), Bridge: nic.GetBridge(), MAC: nic.GetMac(), PodMAC: nic.GetPodMac(), Addresses: nic.GetAddresses(),
 			Pod: nic.GetPod(), Fraction: int(nic.GetFraction()), Since: n.attachedAt(slots, nic),
 		})
 	}

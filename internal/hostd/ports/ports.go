@@ -5,6 +5,7 @@
 package ports
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -150,11 +151,19 @@ func (p *Ports) Correct(turn *turns.Turn, port, mac string, r attachment.Record,
 			err = fmt.Errorf("connect %s: %w", port, err)
 		}
 	}()
+	mac = cmp.Or(r.MAC, mac)
 	hw, err := net.ParseMAC(mac)
 	if err != nil {
 		return err
 	}
+	free := func() error { // a MAC that a guest has chosen
+		if r.MAC == "" {
+			return nil
+		}
+		return bridge.CheckMAC(port, r.Bridge, hw)
+	}
 	for i, step := range []func() error{
+		free,
 		func() error { return p.Guard(port, mac, r.Addrs(), r.DHCP, multicasts) },
 		func() error { return ratelimit.Set(port, ratelimit.Limits(r.Bandwidth)) },
 		func() error { return p.Policies.Connect(turn, port, r) },
@@ -166,7 +175,12 @@ func (p *Ports) Correct(turn *turns.Turn, port, mac string, r attachment.Record,
 			return p.Policies.Settle(turn, port)
 		},
 		func() error { return p.checksums.attach(port) },
-		func() error { return bridge.Join(port, r.Bridge, hw) },
+		func() error { // in one step, so that two guests that choose a MAC at once cannot both get it
+			if err := free(); err != nil {
+				return err
+			}
+			return bridge.Join(port, r.Bridge, hw)
+		},
 		func() error { return link.SetUp(port) },
 		func() error { return link.SetAlias(port, alias) },
 	} {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 var (
 	ErrBridge      = errors.New("bridge does not belong to the tenant")
 	ErrLimit       = errors.New("limit reached")
+	ErrMAC         = errors.New("MAC not allowed")
 	ErrMTU         = errors.New("MTU out of bounds")
 	ErrNoVolumes   = errors.New("tenant has no volumes")
 	ErrSegmentMode = errors.New("segment mode not allowed")
@@ -39,6 +41,23 @@ func (t Tenant) MTUFor(asked int) (int, error) {
 		return 0, fmt.Errorf("%w: %d: want 0 or %d to %d", ErrMTU, asked, t.minMTU(), t.MTU)
 	}
 	return asked, nil
+}
+
+// MACFor returns the MAC of a pod for the requested one, "" for that of its NIC. The error wraps ErrMAC.
+func (t Tenant) MACFor(asked string) (string, error) {
+	if asked == "" {
+		return "", nil
+	}
+	mac, err := net.ParseMAC(asked)
+	switch {
+	case err != nil || len(mac) != 6:
+		return "", fmt.Errorf("%w: %.40q: want six bytes, such as 02:42:0a:c9:00:09", ErrMAC, asked)
+	case slices.ContainsFunc(t.ClaimMACs, func(begin string) bool { return strings.HasPrefix(mac.String()+":", begin+":") }):
+		return mac.String(), nil
+	case len(t.ClaimMACs) == 0:
+		return "", fmt.Errorf("%w: %s: tenant %s has no claimMACs in the host daemon's configuration", ErrMAC, mac, t.Name)
+	}
+	return "", fmt.Errorf("%w: %s: want one of the tenant's claimMACs, which begin with %s", ErrMAC, mac, strings.Join(t.ClaimMACs, " or "))
 }
 
 // The least MTU of a link in bytes: RFC 791, RFC 8200 §5.

@@ -97,6 +97,7 @@ func (f *file) tenant(path string, n ast.Node) {
 		"nat":         yamldoc.Scalar(f.Document, &t.NAT, yamldoc.Bool),
 		"ranges":      f.List(f.addressRange(&t)),
 		"claimRanges": yamldoc.Scalars(f.Document, &t.ClaimRanges, parsePrefix),
+		"claimMACs":   yamldoc.Scalars(f.Document, &t.ClaimMACs, parseMACs),
 		"cooldown":    yamldoc.Scalar(f.Document, &t.Cooldown, yamldoc.DurationOrZero),
 		"limits":      f.limits(&t.Limits),
 		"segments": f.Object(map[string]yamldoc.Key{

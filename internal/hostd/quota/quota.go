@@ -54,9 +54,12 @@ type Tenant struct {
 	// ClaimRanges are where guests may choose addresses themselves: by an IPAM plugin of theirs, or
 	// because a runtime asks for one. Empty: nowhere, or in all subnets if there are no Ranges.
 	ClaimRanges []netip.Prefix `yaml:"claimRanges,omitempty"`
-	Cooldown    time.Duration  `yaml:"cooldown"` // before a released address is allocated again
-	Limits      Limits         `yaml:"limits"`
-	Segments    Segments       `yaml:"segments,omitempty"`
+	// ClaimMACs are the MACs that guests may choose for their pods, each by its first one to six bytes, such as
+	// "02:42". Empty: none.
+	ClaimMACs []string      `yaml:"claimMACs,omitempty"`
+	Cooldown  time.Duration `yaml:"cooldown"` // before a released address is allocated again
+	Limits    Limits        `yaml:"limits"`
+	Segments  Segments      `yaml:"segments,omitempty"`
 	// Volumes is the directory of pods' volumes, DIRECTORY/POD/VOLUME. It is absolute
 	// and no other tenant's. Empty: no volumes.
 	Volumes string `yaml:"volumes,omitempty"`

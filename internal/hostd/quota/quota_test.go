@@ -2,6 +2,7 @@ package quota_test
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"testing"
 
@@ -28,6 +29,33 @@ func TestBridgeFor(t *testing.T) {
 	for _, asked := range []string{"br1", "br", "BR0", " "} {
 		if got, err := tenant.BridgeFor(asked); !errors.Is(err, quota.ErrBridge) {
 			t.Errorf("%q: got %q, %v, want ErrBridge", asked, got, err)
+		}
+	}
+}
+
+func TestMACFor(t *testing.T) {
+	tenant := quota.Tenant{ClaimMACs: []string{"02:42", "92:d0:c6:0a:29:33"}}
+	for asked, want := range map[string]string{
+		"": "", "02:42:00:00:00:09": "02:42:00:00:00:09", "02-42-AA-00-00-09": "02:42:aa:00:00:09", "92:D0:C6:0A:29:33": "92:d0:c6:0a:29:33",
+	} {
+		if got, err := tenant.MACFor(asked); err != nil || got != want {
+			t.Errorf("%q: got %q, %v, want %q", asked, got, err, want)
+		}
+	}
+	for _, asked := range []string{"02:43:00:00:00:09", "92:d0:c6:0a:29:34", "0a:00:01:01:00:01", "02:42", "02:42:00:00:00:00:00:09", "x"} {
+		if got, err := tenant.MACFor(asked); !errors.Is(err, quota.ErrMAC) {
+			t.Errorf("%q: got %q, %v, want ErrMAC", asked, got, err)
+		}
+	}
+	if _, err := (quota.Tenant{}).MACFor("02:42:00:00:00:09"); !errors.Is(err, quota.ErrMAC) {
+		t.Errorf("without claimMACs: got %v, want ErrMAC", err)
+	}
+	for claim, valid := range map[string]bool{
+		"02": true, "02:42": true, "92:d0:c6:0a:29:33": true, "0a": false, "0a:00:01": false, "03": false, "02:4": false, "02:42:": false,
+		"02:42:00:00:00:00:00": false, "0A:42": false, "": false,
+	} {
+		if _, err := quota.Parse("x.yaml", fmt.Appendf(nil, "tenants: [{name: a, bridge: br0, claimMACs: [%q]}]", claim)); (err == nil) != valid {
+			t.Errorf("claimMACs %q: got %v, want valid %t", claim, err, valid)
 		}
 	}
 }

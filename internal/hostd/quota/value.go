@@ -31,6 +31,9 @@ var (
 	// parseMAC accepts unicast addresses.
 	parseMAC = word("a MAC address, such as 52:54:00:12:34:56",
 		regexp.MustCompile(`^[0-9a-fA-F][02468aceACE](:[0-9a-fA-F]{2}){5}$`).MatchString)
+	// parseMACs accepts the first bytes of unicast addresses that are not the daemon's own.
+	parseMACs = word("the first one to six bytes of a MAC address, such as 02:42, in lower case, and not 0a, with which those of NICs begin",
+		func(m string) bool { return macBytes.MatchString(m) && !strings.HasPrefix(m, "0a") })
 	parseInterface     = word("the name of a network interface, 1 to 15 bytes without '/', ':' and white space", isInterface)
 	parsePath          = word("an absolute path", isPath)
 	parseLogLevel      = word(LogInfo+" or "+LogDebug, func(l string) bool { return l == LogInfo || l == LogDebug })
@@ -51,6 +54,9 @@ var (
 	parseRate = yamldoc.Parser("a rate in bit/s such as 1G, 100M or 64K, or 0 for no limit", readRate,
 		func(Rate) bool { return true })
 )
+
+// macBytes are those of unicast addresses.
+var macBytes = regexp.MustCompile(`^[0-9a-f][02468ace](:[0-9a-f]{2}){0,5}$`)
 
 var nodeName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
 

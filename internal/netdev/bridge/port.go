@@ -1,9 +1,11 @@
 package bridge
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -36,6 +38,35 @@ func Join(name, bridge string, mac net.HardwareAddr) error {
 	}
 	if err := netlink.LinkSetFlood(port, false); err != nil {
 		return fmt.Errorf("set flood off on bridge %s: %w", bridge, err)
+	}
+	return nil
+}
+
+// ErrMAC is the error of a MAC that a bridge knows elsewhere.
+var ErrMAC = errors.New("MAC is taken")
+
+// CheckMAC returns an error that wraps ErrMAC if a bridge knows a MAC at another port, or has it itself.
+func CheckMAC(port, bridge string, mac net.HardwareAddr) error {
+	p, err := netlink.LinkByName(port)
+	if err != nil {
+		return err
+	}
+	b, err := netlink.LinkByName(bridge)
+	if err != nil {
+		return fmt.Errorf("find bridge %s: %w", bridge, err)
+	}
+	all, err := netlink.NeighList(0, unix.AF_BRIDGE)
+	for tries := 0; errors.Is(err, netlink.ErrDumpInterrupted) && tries < 10; tries++ {
+		all, err = netlink.NeighList(0, unix.AF_BRIDGE)
+	}
+	if err != nil {
+		return fmt.Errorf("list MACs of bridge %s: %w", bridge, err)
+	}
+	elsewhere := func(n netlink.Neigh) bool {
+		return n.MasterIndex == b.Attrs().Index && n.LinkIndex != p.Attrs().Index && bytes.Equal(n.HardwareAddr, mac)
+	}
+	if bytes.Equal(b.Attrs().HardwareAddr, mac) || slices.ContainsFunc(all, elsewhere) {
+		return fmt.Errorf("%w: %s is another one's on bridge %s", ErrMAC, mac, bridge)
 	}
 	return nil
 }

@@ -77,3 +77,33 @@ func TestJoin(t *testing.T) {
 		}
 	})
 }
+
+// A MAC is free for a port unless the bridge has it, or knows it at another port.
+func TestCheckMAC(t *testing.T) {
+	inHost(t, func(h *host) {
+		h.check(netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br0"}}))
+		h.check(netlink.LinkSetUp(h.link("br0")))
+		h.check(netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "br1"}}))
+		for _, port := range []string{"p1", "p2"} {
+			h.attach(port, "br0", nil)
+		}
+		h.attach("p3", "", nil)
+		mac := net.HardwareAddr{2, 0x42, 0, 0, 0, 2}
+		for _, name := range []string{"br0", "p1"} {
+			if err := CheckMAC("p2", "br0", h.link(name).Attrs().HardwareAddr); !errors.Is(err, ErrMAC) {
+				t.Errorf("the MAC of %s: got %v, want ErrMAC", name, err)
+			}
+		}
+		h.check(CheckMAC("p1", "br0", mac))
+		h.check(Join("p1", "br0", mac))
+		h.check(CheckMAC("p1", "br0", mac))
+		for _, port := range []string{"p2", "p3"} {
+			if err := CheckMAC(port, "br0", mac); !errors.Is(err, ErrMAC) {
+				t.Errorf("the MAC of p1, for %s: got %v, want ErrMAC", port, err)
+			}
+		}
+		h.check(CheckMAC("p3", "br1", mac))
+		h.check(Leave("p1"))
+		h.check(CheckMAC("p2", "br0", mac))
+	})
+}

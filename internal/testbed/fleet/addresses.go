@@ -41,7 +41,7 @@ func defaultPolicy() quota.Config {
 				Subnet: subnet, First: netip.MustParseAddr(firstPod), Last: netip.MustParseAddr(lastPod),
 				Gateway: netip.MustParseAddr(lab.TenantGateway),
 			}},
-			ClaimRanges: []netip.Prefix{subnet}, Cooldown: quota.DefaultCooldown, Limits: quota.DefaultLimits,
+			ClaimRanges: []netip.Prefix{subnet}, ClaimMACs: []string{"02:42"}, Cooldown: quota.DefaultCooldown, Limits: quota.DefaultLimits,
 		}},
 	}
 }
