@@ -45,6 +45,9 @@ func newState(t *testing.T) string {
 func newDead(t *testing.T, names ...string) (dir string) {
 	t.Helper()
 	dir = newState(t)
+	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "unnest-lab"), nil, 0o600), os.WriteFile(filepath.Join(dir, "persistent"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
 	for i, name := range names {
 		note, err := json.Marshal(map[string]any{"index": i + 1, "pid": os.Getpid(), "accelerator": "tcg", "address": "10.200.0.2:22"})
 		if err != nil {

@@ -76,8 +76,8 @@ func runningDirs() (dirs []string, err error) {
 		binary, _, _ := bytes.Cut(p.cmdline, []byte{0})
 		if name := filepath.Base(string(binary)); strings.HasPrefix(name, "qemu-system-") || name == "unnest" {
 			for _, found := range dir.FindAll(p.cmdline, -1) {
-				if namesDir(p.cmdline, string(found)) {
-					dirs = append(dirs, string(found))
+				if lab := string(found); namesDir(p.cmdline, lab) && (name == "unnest" || namesDir(p.cmdline, lab+"/guests")) {
+					dirs = append(dirs, lab)
 				}
 			}
 		}
@@ -92,7 +92,7 @@ func removeDead(ctx context.Context, dirs []string, dryRun bool) (removed []stri
 		if err := ctx.Err(); err != nil {
 			return removed, err
 		}
-		l, err := openDead(dir)
+		l, err := openDead(dir, dryRun)
 		if err != nil {
 			return removed, err
 		}
@@ -112,13 +112,21 @@ func removeDead(ctx context.Context, dirs []string, dryRun bool) (removed []stri
 	return removed, nil
 }
 
-// openDead opens the lab with the state directory dir. It returns nil if the lab is in
-// use or persistent.
-func openDead(dir string) (*Lab, error) {
+// openDead opens the lab with the state directory dir, and makes the directory if it is gone, except for a dry run. It returns
+// nil if the lab is in use or persistent, or if the directory is not of a lab.
+func openDead(dir string, dryRun bool) (*Lab, error) {
 	l := &Lab{Name: filepath.Base(dir), Dir: dir}
+	if !validName.MatchString(l.Name) {
+		return nil, nil
+	}
 	err := statefile.WhileLocked(filepath.Dir(dir), func() (err error) {
-		if _, err = os.Stat(dir); err != nil {
+		if _, err = os.Lstat(dir); errors.Is(err, fs.ErrNotExist) && !dryRun { // an owner makes it first, and removes it last
+			return l.makeDir()
+		} else if err != nil {
 			return err
+		}
+		if l.check() != nil {
+			return ErrNoLab
 		}
 		if l.lock, err = lockDir(dir); err != nil {
 			return err
@@ -129,9 +137,9 @@ func openDead(dir string) (*Lab, error) {
 		return nil
 	})
 	switch {
-	case errors.Is(err, ErrInUse):
+	case errors.Is(err, ErrInUse), errors.Is(err, ErrNoLab):
 		return nil, nil
-	case errors.Is(err, fs.ErrNotExist): // an owner makes the directory first, and removes it last
+	case errors.Is(err, fs.ErrNotExist): // with the directory of all labs
 		return l, nil
 	case err != nil:
 		return nil, err
