@@ -302,3 +302,28 @@ func TestUpWaits(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A lab whose network is gone cannot be repaired: the error says how to remove it.
+func TestRepairAfterReboot(t *testing.T) {
+	newDead(t, "node1")
+	if _, _, err := execute(t, "repair"); err == nil || !strings.Contains(err.Error(), "remove what is left by `unnest vm down --all`") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A start after one that was killed removes what that left, and does not keep it for later commands.
+func TestEnterAfterKill(t *testing.T) {
+	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
+		t.Skip("needs root and network namespaces: set UNNEST_PRIVILEGED=1")
+	}
+	dir := newDead(t, "node1")
+	if err := os.Remove(filepath.Join(dir, "persistent")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := enter(t.Context(), "/bin/false"); err == nil || !strings.Contains(err.Error(), "start host daemon: ") {
+		t.Errorf("got %v, want that the daemon of a new lab does not start", err)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the lab is left (%v)", err)
+	}
+}

@@ -180,7 +180,7 @@ func (l *Lab) check() error {
 	return err
 }
 
-// Open opens the existing lab name and locks it.
+// Open opens the persistent lab name and locks it. One whose owner was killed is none: see Clean.
 func Open(name string) (l *Lab, err error) {
 	if l, err = View(name); err != nil {
 		return nil, err
@@ -189,7 +189,13 @@ func Open(name string) (l *Lab, err error) {
 		if l, err = View(name); err == nil {
 			l.lock, err = lockDir(l.Dir)
 		}
-		return err
+		if err != nil {
+			return err
+		}
+		if _, err := os.Stat(l.persistentMark()); err != nil {
+			return errors.Join(fmt.Errorf("%w: %s: the command that made it was killed", ErrNoLab, name), l.unlock())
+		}
+		return nil
 	})
 	if err != nil {
 		return nil, err

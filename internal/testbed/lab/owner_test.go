@@ -252,3 +252,22 @@ func TestID(t *testing.T) {
 		t.Error("two directories have the same names")
 	}
 }
+
+// A lab whose owner was killed is not opened: it may be half made. Clean removes it.
+func TestOpenDead(t *testing.T) {
+	privileged(t)
+	dead, err := Create("test-dead")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := dead.lock.Close(); err != nil { // as the kernel does when the owner is killed
+		t.Fatal(err)
+	}
+	if l, err := Open("test-dead"); !errors.Is(err, ErrNoLab) {
+		t.Errorf("got %v, %v; want ErrNoLab", l, err)
+	}
+	if removed, err := Clean(t.Context(), false, "test-dead"); err != nil || !slices.Equal(removed, []string{dead.Dir}) {
+		t.Errorf("removed %v, %v", removed, err)
+	}
+	assertGone(t, dead)
+}
