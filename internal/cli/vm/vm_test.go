@@ -204,6 +204,7 @@ func TestDownAllAfterKill(t *testing.T) {
 		t.Fatal(err)
 	}
 	qemu := exec.Command("sh", "-c", "sleep 60.5; true", filepath.Join(half, "qmp")) // its guest was never recorded
+	qemu.Args[0] = "qemu-system-x86_64"
 	if err := qemu.Start(); err != nil {
 		t.Fatal(err)
 	}

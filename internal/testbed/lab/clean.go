@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -73,12 +72,9 @@ func allDirs() ([]string, error) {
 func runningDirs() (dirs []string, err error) {
 	dir := regexp.MustCompile(regexp.QuoteMeta(Root()) + `/[a-z0-9-]+`)
 	_, err = find(func(p process) bool {
-		binary, _, _ := bytes.Cut(p.cmdline, []byte{0})
-		if name := filepath.Base(string(binary)); strings.HasPrefix(name, "qemu-system-") || name == "unnest" {
-			for _, found := range dir.FindAll(p.cmdline, -1) {
-				if lab := string(found); namesDir(p.cmdline, lab) && (name == "unnest" || namesDir(p.cmdline, lab+"/guests")) {
-					dirs = append(dirs, lab)
-				}
+		for _, found := range dir.FindAll(p.cmdline, -1) {
+			if lab := string(found); p.uses(lab) && (p.program() == "unnest" || namesDir(p.cmdline, lab+"/guests")) {
+				dirs = append(dirs, lab)
 			}
 		}
 		return false

@@ -137,6 +137,7 @@ func TestReap(t *testing.T) {
 		t.Fatal(err)
 	}
 	orphan := exec.Command("sh", "-c", "sleep 181.25; true", filepath.Join(dead.Dir, "socket"))
+	orphan.Args[0] = "unnest"
 	if err := orphan.Start(); err != nil {
 		t.Fatal(err)
 	}

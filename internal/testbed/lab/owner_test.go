@@ -37,6 +37,7 @@ func TestStatesSideBySide(t *testing.T) {
 	var ended []chan error
 	for _, l := range []*Lab{first, second} {
 		orphan := exec.Command("sh", "-c", "sleep 61.75; true", "unix:"+filepath.Join(l.Dir, "socket"))
+		orphan.Args[0] = "/usr/bin/qemu-system-x86_64"
 		client := exec.Command("sleep", "61.875")
 		for _, start := range []func() error{orphan.Start, func() error { return Do(l.ClientNS(), client.Start) }} {
 			if err := start(); err != nil {
