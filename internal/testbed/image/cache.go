@@ -125,12 +125,25 @@ func (b *Builder) whole(path string, fill func(tmp string) error) error {
 		err = fill(tmp)
 	}
 	if err == nil {
+		err = Sync(tmp)
+	}
+	if err == nil {
 		err = os.Rename(tmp, path)
 	}
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(tmp))
 	}
 	return nil
+}
+
+// Sync writes the file system of dir to its disk. What gets its name in the cache after that is whole, also after a power cut:
+// nobody looks at its content again.
+func Sync(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(unix.Syncfs(int(f.Fd())), f.Close())
 }
 
 // snapshotPrefix begins the names of the directories of snapshots in the cache.
