@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -92,7 +93,9 @@ func inRoot(ctx context.Context, root string, d workload.Derived, files map[stri
 		args = append(args, files[target], target)
 	}
 	cmd := exec.CommandContext(ctx, "unshare", args...)
-	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
+	runtime.LockOSThread() // Pdeathsig refers to the thread
+	defer runtime.UnlockOSThread()
+	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGKILL}
 	if said, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %s", errors.Join(context.Cause(ctx), err), output.LastLines(string(said)))
 	}
