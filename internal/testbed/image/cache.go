@@ -12,10 +12,11 @@ import (
 )
 
 // CacheDir is the directory of guest images: $UNNEST_CACHE, or unnest in the user's
-// cache directory, or /var/cache/unnest.
+// cache directory, or /var/cache/unnest. The path is absolute.
 func CacheDir() string {
-	if dir := os.Getenv("UNNEST_CACHE"); dir != "" {
-		return dir
+	dir := os.Getenv("UNNEST_CACHE")
+	if absolute, err := filepath.Abs(dir); err == nil && dir != "" {
+		return absolute
 	}
 	if dir, err := os.UserCacheDir(); err == nil {
 		return filepath.Join(dir, "unnest")

@@ -215,6 +215,12 @@ func TestCacheDir(t *testing.T) {
 	if got := CacheDir(); got != "/big/disk" {
 		t.Errorf("asked for: got %s", got)
 	}
+	dir := t.TempDir()
+	t.Chdir(dir)
+	t.Setenv("UNNEST_CACHE", "cache")
+	if got := CacheDir(); got != filepath.Join(dir, "cache") {
+		t.Errorf("relative: got %s", got)
+	}
 }
 
 // The end of a build kills all of its processes, also those that left its session.
