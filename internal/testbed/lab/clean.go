@@ -82,30 +82,24 @@ func runningDirs() (dirs []string, err error) {
 	return dirs, err
 }
 
-// removeDead removes the dead ones of the labs with the state directories dirs.
+// removeDead removes the dead ones of the labs with the state directories dirs. If it cannot remove one, it goes on with the next.
 func removeDead(ctx context.Context, dirs []string, dryRun bool) (removed []string, err error) {
 	for _, dir := range dirs {
-		if err := ctx.Err(); err != nil {
-			return removed, err
+		if ctx.Err() != nil {
+			return removed, errors.Join(err, ctx.Err())
 		}
-		l, err := openDead(dir, dryRun)
-		if err != nil {
-			return removed, err
+		l, failed := openDead(dir, dryRun)
+		if l != nil && dryRun {
+			failed = l.unlock()
+		} else if l != nil {
+			failed = l.Close()
 		}
-		switch {
-		case l == nil:
-			continue
-		case !dryRun:
-			err = l.Close()
-		case l.lock != nil:
-			err = l.lock.Close()
+		if l != nil && failed == nil {
+			removed = append(removed, dir)
 		}
-		if err != nil {
-			return removed, err
-		}
-		removed = append(removed, dir)
+		err = errors.Join(err, failed)
 	}
-	return removed, nil
+	return removed, err
 }
 
 // openDead opens the lab with the state directory dir, and makes the directory if it is gone, except for a dry run. It returns

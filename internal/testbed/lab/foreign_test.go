@@ -111,3 +111,27 @@ func TestGoneIsLocked(t *testing.T) {
 		t.Error("the directory is left")
 	}
 }
+
+// A lab that cannot be removed does not keep others from being removed.
+func TestReapGoesOn(t *testing.T) {
+	privileged(t)
+	for _, name := range []string{"test-busy", "test-dead"} {
+		l, err := Create(name)
+		if err = errors.Join(err, l.lock.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	busy := filepath.Join(Root(), "test-busy", "busy")
+	if err := errors.Join(os.Mkdir(busy, 0o700), unix.Mount("tmpfs", busy, "tmpfs", 0, "")); err != nil {
+		t.Fatal(err)
+	}
+	if removed, err := Reap(t.Context()); !errors.Is(err, unix.EBUSY) || !slices.Equal(removed, []string{"test-dead"}) {
+		t.Errorf("removed %v, %v; want test-dead and why test-busy stays", removed, err)
+	}
+	if err := unix.Unmount(busy, 0); err != nil {
+		t.Fatal(err)
+	}
+	if removed, err := Reap(t.Context()); err != nil || !slices.Equal(removed, []string{"test-busy"}) {
+		t.Errorf("removed %v, %v; want test-busy", removed, err)
+	}
+}

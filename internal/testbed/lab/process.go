@@ -18,7 +18,7 @@ import (
 
 const (
 	killGrace = 2 * time.Second       // for a process to end after SIGTERM
-	killTime  = 5 * time.Second       // and after SIGKILL
+	killTime  = 30 * time.Second      // and after SIGKILL: a busy machine takes seconds to free the memory of a guest
 	killPoll  = 20 * time.Millisecond //
 )
 
