@@ -165,7 +165,7 @@ func (b *Builder) LockSnapshots(ctx context.Context) (unlock func(), err error) 
 // completely or not at all. Before, it removes unfinished snapshots, and what the cache has
 // too much. The snapshots must be locked.
 func (b *Builder) MakeSnapshot(ctx context.Context, dir string, fill func(tmp string) error) error {
-	if err := errors.Join(removeParts(b.Cache, snapshotPrefix), b.prune(ctx)); err != nil {
+	if err := b.prune(ctx, snapshotPrefix); err != nil {
 		return err
 	}
 	if err := b.whole(dir, fill); err != nil {

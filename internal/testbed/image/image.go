@@ -77,7 +77,7 @@ func (b *Builder) Build(ctx context.Context, r Recipe) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	if err := b.prune(ctx); err != nil {
+	if err := b.prune(ctx, buildPrefixes...); err != nil {
 		return Image{}, err
 	}
 	err = b.whole(dir, func(tmp string) error { return b.checkDisk(b.assemble(ctx, r, root, files, tmp)) })
