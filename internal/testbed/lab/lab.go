@@ -193,7 +193,7 @@ func Open(name string) (l *Lab, err error) {
 			return err
 		}
 		if _, err := os.Stat(l.persistentMark()); err != nil {
-			return errors.Join(fmt.Errorf("%w: %s: the command that made it was killed", ErrNoLab, name), l.unlock())
+			return errors.Join(fmt.Errorf("%w: %s: the command that made it was killed: `unnest clean` removes what it left", ErrNoLab, name), l.unlock())
 		}
 		return nil
 	})
