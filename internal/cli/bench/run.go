@@ -186,8 +186,8 @@ func tidy(ctx context.Context, streams terminal.Streams) (notes []string, err er
 	for _, name := range reaped {
 		fmt.Fprintf(streams.Err, "removed the remains of %s, which was killed\n", name)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("remove the remains of killed runs: %w", err)
+	if err != nil { // what is left may disturb the run: the note says so
+		fmt.Fprintf(streams.Err, "warning: remove the remains of killed runs: %v\n", err)
 	}
 	others, err := lab.List()
 	if err == nil && len(others) > 0 {

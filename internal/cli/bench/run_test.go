@@ -11,12 +11,15 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"unnest.io/unnest/internal/cli/terminal"
 	"unnest.io/unnest/internal/measure/experiment"
 	"unnest.io/unnest/internal/measure/result"
 	"unnest.io/unnest/internal/measure/rundir"
 	"unnest.io/unnest/internal/measure/stack"
 	"unnest.io/unnest/internal/testbed/guest"
+	"unnest.io/unnest/internal/testbed/lab"
 )
 
 // content returns the contents of the files in dir; directories have "/".
@@ -512,5 +515,24 @@ func TestNeedsVirtualization(t *testing.T) {
 		if got := needsVirtualization(tt.c); got != tt.want {
 			t.Errorf("%+v: got %t", tt.c, got)
 		}
+	}
+}
+
+// A lab of a killed run that cannot be removed does not keep others from measuring.
+func TestTidyGoesOn(t *testing.T) {
+	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
+		t.Skip("needs root and network namespaces: set UNNEST_PRIVILEGED=1")
+	}
+	t.Setenv("UNNEST_STATE", t.TempDir())
+	dead := filepath.Join(lab.Root(), "run-dead")
+	busy := filepath.Join(dead, "busy")
+	if err := errors.Join(os.MkdirAll(busy, 0o700), os.WriteFile(filepath.Join(dead, "unnest-lab"), nil, 0o600), unix.Mount("tmpfs", busy, "tmpfs", 0, "")); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Unmount(busy, 0) }()
+	var stderr bytes.Buffer
+	notes, err := tidy(t.Context(), terminal.Streams{Err: &stderr})
+	if err != nil || len(notes) != 1 || !strings.HasPrefix(stderr.String(), "warning: remove the remains of killed runs: ") {
+		t.Errorf("got %q, %v, stderr %q", notes, err, &stderr)
 	}
 }

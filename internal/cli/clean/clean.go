@@ -41,9 +41,9 @@ Active runs are not touched, nor are guests of "unnest vm up": stop these with
 "unnest vm down". Run directories stay, too. "unnest bench" cleans its own state
 directory before each run.
 
-The cache ($UNNEST_CACHE, ~/.cache/unnest) keeps guest images, unpacked Debians and
-snapshots of guests until it has more than 20 GiB ($UNNEST_CACHE_GIB) or did not use
-them for 30 days. The least recently used go first. What a process uses, or used
+The cache ($UNNEST_CACHE, ~/.cache/unnest) keeps guest images, unpacked Debians,
+downloads and snapshots of guests until it has more than 20 GiB ($UNNEST_CACHE_GIB) or
+did not use them for 30 days. The least recently used go first. What a process uses, or used
 within the last hour, stays.`,
 		Example: `  unnest clean --dry-run
   unnest clean

@@ -76,7 +76,7 @@ func TestDryRun(t *testing.T) {
 	t.Setenv("UNNEST_STATE", state)
 	t.Setenv("UNNEST_CACHE", cache)
 	lab, work := filepath.Join(state, "run-dead"), filepath.Join(cache, "work-run-dead")
-	if err := errors.Join(os.Mkdir(lab, 0o700), os.Mkdir(work, 0o700)); err != nil {
+	if err := errors.Join(os.Mkdir(lab, 0o700), os.WriteFile(filepath.Join(lab, "unnest-lab"), nil, 0o600), os.Mkdir(work, 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	out, err := execute(t, Run, "--dry-run")

@@ -109,8 +109,8 @@ func up(ctx context.Context, streams terminal.Streams, o upOptions) error {
 		}
 	}
 	o.Progress = func(step string) { fmt.Fprintln(streams.Err, step) }
-	if o.Image, err = cluster.BuildImage(ctx, binaries, o.Programs, o.Progress); err != nil {
-		return err
+	o.MakeImage = func(ctx context.Context) (image.Image, error) {
+		return cluster.BuildImage(ctx, binaries, o.Programs, o.Progress)
 	}
 	o.Accel, o.Unnest = accel.Accel, filepath.Join(binaries, "unnest")
 	if !o.cold {

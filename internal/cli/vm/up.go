@@ -133,11 +133,14 @@ func up(ctx context.Context, streams terminal.Streams, o upOptions) (err error) 
 	return nil
 }
 
-// enter opens the lab, or makes it with its host daemon.
+// enter opens the lab, or makes it with its host daemon, in place of one whose start was killed.
 func enter(ctx context.Context, unnest string) (*fleet.Fleet, error) {
 	f, _, err := reopen(ctx, unnest)
 	if !errors.Is(err, lab.ErrNoLab) {
 		return f, err
+	}
+	if _, err := lab.Clean(ctx, false, labName); err != nil {
+		return nil, err
 	}
 	l, err := lab.Create(labName)
 	if errors.Is(err, lab.ErrExists) { // another command has made it meanwhile

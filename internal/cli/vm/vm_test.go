@@ -45,6 +45,9 @@ func newState(t *testing.T) string {
 func newDead(t *testing.T, names ...string) (dir string) {
 	t.Helper()
 	dir = newState(t)
+	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "unnest-lab"), nil, 0o600), os.WriteFile(filepath.Join(dir, "persistent"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
 	for i, name := range names {
 		note, err := json.Marshal(map[string]any{"index": i + 1, "pid": os.Getpid(), "accelerator": "tcg", "address": "10.200.0.2:22"})
 		if err != nil {
@@ -201,6 +204,7 @@ func TestDownAllAfterKill(t *testing.T) {
 		t.Fatal(err)
 	}
 	qemu := exec.Command("sh", "-c", "sleep 60.5; true", filepath.Join(half, "qmp")) // its guest was never recorded
+	qemu.Args[0] = "qemu-system-x86_64"
 	if err := qemu.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -297,5 +301,30 @@ func TestUpWaits(t *testing.T) {
 	}
 	if err := f.Lab.Release(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A lab whose network is gone cannot be repaired: the error says how to remove it.
+func TestRepairAfterReboot(t *testing.T) {
+	newDead(t, "node1")
+	if _, _, err := execute(t, "repair"); err == nil || !strings.Contains(err.Error(), "remove what is left by `unnest vm down --all`") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A start after one that was killed removes what that left, and does not keep it for later commands.
+func TestEnterAfterKill(t *testing.T) {
+	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
+		t.Skip("needs root and network namespaces: set UNNEST_PRIVILEGED=1")
+	}
+	dir := newDead(t, "node1")
+	if err := os.Remove(filepath.Join(dir, "persistent")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := enter(t.Context(), "/bin/false"); err == nil || !strings.Contains(err.Error(), "start host daemon: ") {
+		t.Errorf("got %v, want that the daemon of a new lab does not start", err)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the lab is left (%v)", err)
 	}
 }

@@ -82,12 +82,12 @@ func createAuthority(path string) error {
 	if err != nil {
 		return err
 	}
-	return linkNew(path, append(encodeCertificate(der), keyPEM...))
+	return LinkNew(path, append(encodeCertificate(der), keyPEM...))
 }
 
-// linkNew writes a file of mode 0600, whole or not at all. It does not replace an
+// LinkNew writes a file of mode 0600, whole or not at all. It does not replace an
 // existing file.
-func linkNew(path string, content []byte) error {
+func LinkNew(path string, content []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*") // mode 0600
 	if err != nil {
 		return err

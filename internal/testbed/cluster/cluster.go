@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -32,9 +33,9 @@ const (
 
 // Options describe a cluster.
 type Options struct {
-	Programs  string      // directory of the programs of Kubernetes and etcd
-	Unnest    string      // path of the binary unnest
-	Image     image.Image // of the nodes; see BuildImage
+	Programs  string                                     // directory of the programs of Kubernetes and etcd
+	Unnest    string                                     // path of the binary unnest
+	MakeImage func(context.Context) (image.Image, error) // of the nodes; see BuildImage
 	Accel     guest.Accel
 	Nodes     int
 	VCPUs     int
@@ -58,6 +59,7 @@ type Cluster struct {
 	Lab     *lab.Lab
 	fleet   *fleet.Fleet
 	options Options
+	image   image.Image // of the nodes
 	keys    keys
 	began   time.Time
 }
@@ -78,8 +80,17 @@ func Up(ctx context.Context, o Options) (_ *Cluster, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{Lab: l, options: o, began: time.Now()}
-	err = c.build(ctx)
+	c := &Cluster{Lab: l, options: o}
+	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", o.Port)) // now, because the image may take minutes
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("forward to the API server: %w: choose another port by --port", err), l.Close())
+	}
+	defer listener.Close()
+	if c.image, err = o.MakeImage(ctx); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	c.began = time.Now()
+	err = c.build(ctx, listener)
 	if err != nil && ctx.Err() == nil {
 		err = c.keepLogs(err)
 	}
@@ -90,7 +101,7 @@ func Up(ctx context.Context, o Options) (_ *Cluster, err error) {
 }
 
 // build makes everything in the lab. The nodes boot while the control plane starts.
-func (c *Cluster) build(ctx context.Context) error {
+func (c *Cluster) build(ctx context.Context, listener net.Listener) error {
 	err := os.MkdirAll(c.path(""), 0o700)
 	if err == nil {
 		err = os.Symlink(c.options.Programs, c.path(programsLink))
@@ -122,7 +133,7 @@ func (c *Cluster) build(ctx context.Context) error {
 		return err
 	}
 	c.report("the control plane is ready")
-	if err := c.forward(); err != nil {
+	if err := c.forward(listener); err != nil {
 		return err
 	}
 	if err := c.Apply(ctx, runtimeClasses()...); err != nil {

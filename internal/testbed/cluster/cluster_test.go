@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -17,7 +18,10 @@ import (
 
 	"github.com/containernetworking/cni/libcni"
 
+	"golang.org/x/sys/unix"
+
 	"unnest.io/unnest/internal/cni/netconf"
+	"unnest.io/unnest/internal/testbed/image"
 	"unnest.io/unnest/internal/testbed/lab"
 )
 
@@ -241,6 +245,8 @@ func TestFindPrograms(t *testing.T) {
 	}
 }
 
+func noImage(context.Context) (image.Image, error) { return image.Image{}, nil }
+
 // An Up that fails leaves nothing but its logs.
 func TestUpFails(t *testing.T) {
 	if os.Getuid() == 0 && os.Getenv("UNNEST_PRIVILEGED") != "1" {
@@ -248,11 +254,40 @@ func TestUpFails(t *testing.T) {
 	}
 	t.Setenv("UNNEST_STATE", t.TempDir())
 	t.Setenv("TMPDIR", t.TempDir())
-	_, err := Up(t.Context(), Options{Programs: t.TempDir(), Unnest: filepath.Join(t.TempDir(), "unnest"), Nodes: 1})
+	_, err := Up(t.Context(), Options{Programs: t.TempDir(), Unnest: filepath.Join(t.TempDir(), "unnest"), Nodes: 1, MakeImage: noImage})
 	if err == nil {
 		t.Fatal("without programs, a cluster came up")
 	}
 	if names, listErr := lab.List(); listErr != nil || len(names) > 0 {
 		t.Errorf("labs left: %v, %v", names, listErr)
+	}
+}
+
+// A port that is taken and a cluster that is up are found before the image is made.
+func TestUpFailsEarly(t *testing.T) {
+	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
+		t.Skip("makes network namespaces: set UNNEST_PRIVILEGED=1")
+	}
+	t.Setenv("UNNEST_STATE", t.TempDir())
+	t.Setenv("TMPDIR", t.TempDir())
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	o := Options{Port: taken.Addr().(*net.TCPAddr).Port, MakeImage: func(context.Context) (image.Image, error) {
+		t.Error("it makes the image")
+		return image.Image{}, nil
+	}}
+	if _, err := Up(t.Context(), o); !errors.Is(err, unix.EADDRINUSE) || !strings.Contains(err.Error(), "--port") {
+		t.Errorf("got %v, want that the port is in use", err)
+	}
+	l, err := lab.Create(LabName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	if _, err := Up(t.Context(), o); !errors.Is(err, ErrExists) {
+		t.Errorf("got %v, want ErrExists", err)
 	}
 }

@@ -35,7 +35,7 @@ func testDNSServer(t *testing.T, ipFamilies string) {
 		t.Fatal(err)
 	}
 	c, err := Up(t.Context(), Options{
-		Programs: programs, Unnest: unnest, IPFamilies: ipFamilies, Wait: time.Minute, Progress: func(step string) { t.Log(step) },
+		Programs: programs, Unnest: unnest, IPFamilies: ipFamilies, Wait: time.Minute, MakeImage: noImage, Progress: func(step string) { t.Log(step) },
 	})
 	if err != nil {
 		t.Fatal(err)

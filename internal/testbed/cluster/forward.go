@@ -19,13 +19,8 @@ import (
 var ForwardCommand = []string{"cluster", "forward"}
 
 // forward makes the API server reachable from this machine's own network namespace, on
-// 127.0.0.1, by a process that ends with the lab, and writes the administrator's credentials.
-func (c *Cluster) forward() error {
-	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", c.options.Port))
-	if err != nil {
-		return fmt.Errorf("forward to the API server: %w", err)
-	}
-	defer listener.Close()
+// 127.0.0.1, by a process that has the listener and ends with the lab, and writes the administrator's credentials.
+func (c *Cluster) forward(listener net.Listener) error {
 	socket, err := listener.(*net.TCPListener).File()
 	if err != nil {
 		return fmt.Errorf("forward to the API server: %w", err)

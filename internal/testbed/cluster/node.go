@@ -14,7 +14,7 @@ func (c *Cluster) launchNodes(ctx context.Context) (nodes []*fleet.Node, err err
 	for k := range o.Nodes {
 		name := fmt.Sprintf("node%d", k+1)
 		n, err := c.fleet.Launch(ctx, fleet.Options{
-			Name: name, Image: o.Image, Accel: o.Accel, VCPUs: o.VCPUs, Memory: o.Memory, Slots: o.Slots, Pool: o.Pool, Shares: o.Shares, Snapshots: o.Snapshots, Vouched: true,
+			Name: name, Image: c.image, Accel: o.Accel, VCPUs: o.VCPUs, Memory: o.Memory, Slots: o.Slots, Pool: o.Pool, Shares: o.Shares, Snapshots: o.Snapshots, Vouched: true,
 			Extras: func(address netip.Addr) (fleet.Extras, error) { return c.extras(name, address) },
 		})
 		if err != nil {

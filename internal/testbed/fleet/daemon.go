@@ -70,6 +70,10 @@ func (f *Fleet) RepairDaemon(ctx context.Context, path string) (repaired bool, e
 	if f.AskDaemon(ctx) == nil {
 		return false, nil
 	}
+	if _, err := os.Stat(f.Lab.HostNS()); errors.Is(err, os.ErrNotExist) {
+		return false, errors.New("start host daemon again: the network of the guests is gone, as after a reboot of this machine: " +
+			"remove what is left by `unnest vm down --all` or, of a cluster, by `unnest cluster down`")
+	}
 	file := filepath.Join(f.Lab.Dir, daemonConfig)
 	content, err := os.ReadFile(file)
 	if err == nil {

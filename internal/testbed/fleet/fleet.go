@@ -63,7 +63,7 @@ func Open(l *lab.Lab) (*Fleet, error) {
 	}
 	p := defaultPolicy()
 	p.Tenants[0].Volumes, p.Tenants[0].VolumesUnbounded = filepath.Join(l.Dir, "volumes"), true
-	if err := os.MkdirAll(p.Tenants[0].Volumes, 0o700); err != nil {
+	if err := os.Mkdir(p.Tenants[0].Volumes, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("make directory of volumes: %w", err)
 	}
 	return &Fleet{Lab: l, Policy: p, key: key, authority: authority, segmentKey: segmentKey}, nil
@@ -104,7 +104,8 @@ func newKey() ([]byte, error) {
 	return pem.EncodeToMemory(block), nil
 }
 
-// readOrCreate returns the content of the file path, and makes it first if it is missing.
+// readOrCreate returns the content of the file path, and makes it first if it is missing. Several processes may call it at once:
+// vm ls does without the lab's lock.
 func readOrCreate(path string, content func() ([]byte, error)) ([]byte, error) {
 	b, err := os.ReadFile(path)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -113,7 +114,10 @@ func readOrCreate(path string, content func() ([]byte, error)) ([]byte, error) {
 	if b, err = content(); err != nil {
 		return nil, err
 	}
-	return b, os.WriteFile(path, b, 0o600)
+	if err := identity.LinkNew(path, b); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(path)
 }
 
 // Options describe a guest to launch.

@@ -244,3 +244,14 @@ func TestNameTaken(t *testing.T) {
 		t.Errorf("got %v, want %q", err, want)
 	}
 }
+
+// Of two commands that make a key at the same time, both have the key of the first.
+func TestReadOrCreateAtOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "key")
+	got, err := readOrCreate(path, func() ([]byte, error) {
+		return []byte("second"), os.WriteFile(path, []byte("first"), 0o600)
+	})
+	if kept, readErr := os.ReadFile(path); err != nil || readErr != nil || string(got) != "first" || string(kept) != "first" {
+		t.Errorf("got %q, %v; the file has %q, %v", got, err, kept, readErr)
+	}
+}

@@ -70,13 +70,12 @@ func decodeManifest(content []byte, m *manifest) error {
 	return nil
 }
 
-// writeManifest writes the manifest into dir when everything else is on the disk.
+// writeManifest writes the manifest into dir, after everything else.
 func writeManifest(dir string, m manifest) error {
 	m.Files = map[string]fileMark{}
 	for _, name := range []string{memoryFile, diskFile, deviceFile} {
-		path := filepath.Join(dir, name)
-		mark, err := markFile(path)
-		if err = errors.Join(err, syncFile(path)); err != nil {
+		mark, err := markFile(filepath.Join(dir, name))
+		if err != nil {
 			return err
 		}
 		m.Files[name] = mark
@@ -85,16 +84,7 @@ func writeManifest(dir string, m manifest) error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(dir, manifestFile)
-	return errors.Join(os.WriteFile(path, content, 0o600), syncFile(path), syncFile(dir))
-}
-
-func syncFile(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
+	return os.WriteFile(filepath.Join(dir, manifestFile), content, 0o600)
 }
 
 // Of a file larger than sampleAll, every sampleStep bytes a page is summed: a gigabyte

@@ -12,10 +12,11 @@ import (
 )
 
 // CacheDir is the directory of guest images: $UNNEST_CACHE, or unnest in the user's
-// cache directory, or /var/cache/unnest.
+// cache directory, or /var/cache/unnest. The path is absolute.
 func CacheDir() string {
-	if dir := os.Getenv("UNNEST_CACHE"); dir != "" {
-		return dir
+	dir := os.Getenv("UNNEST_CACHE")
+	if absolute, err := filepath.Abs(dir); err == nil && dir != "" {
+		return absolute
 	}
 	if dir, err := os.UserCacheDir(); err == nil {
 		return filepath.Join(dir, "unnest")
@@ -125,12 +126,25 @@ func (b *Builder) whole(path string, fill func(tmp string) error) error {
 		err = fill(tmp)
 	}
 	if err == nil {
+		err = Sync(tmp)
+	}
+	if err == nil {
 		err = os.Rename(tmp, path)
 	}
 	if err != nil {
 		return errors.Join(err, os.RemoveAll(tmp))
 	}
 	return nil
+}
+
+// Sync writes the file system of dir to its disk. What gets its name in the cache after that is whole, also after a power cut:
+// nobody looks at its content again.
+func Sync(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(unix.Syncfs(int(f.Fd())), f.Close())
 }
 
 // snapshotPrefix begins the names of the directories of snapshots in the cache.
@@ -151,7 +165,7 @@ func (b *Builder) LockSnapshots(ctx context.Context) (unlock func(), err error) 
 // completely or not at all. Before, it removes unfinished snapshots, and what the cache has
 // too much. The snapshots must be locked.
 func (b *Builder) MakeSnapshot(ctx context.Context, dir string, fill func(tmp string) error) error {
-	if err := errors.Join(removeParts(b.Cache, snapshotPrefix), b.prune(ctx)); err != nil {
+	if err := b.prune(ctx, snapshotPrefix); err != nil {
 		return err
 	}
 	if err := b.whole(dir, fill); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -214,6 +215,12 @@ func TestCacheDir(t *testing.T) {
 	if got := CacheDir(); got != "/big/disk" {
 		t.Errorf("asked for: got %s", got)
 	}
+	dir := t.TempDir()
+	t.Chdir(dir)
+	t.Setenv("UNNEST_CACHE", "cache")
+	if got := CacheDir(); got != filepath.Join(dir, "cache") {
+		t.Errorf("relative: got %s", got)
+	}
 }
 
 // The end of a build kills all of its processes, also those that left its session.
@@ -242,6 +249,33 @@ func TestRunKillsEverything(t *testing.T) {
 			t.Fatal("a process is left")
 		}
 	}
+}
+
+// A build that is killed takes its processes with it, so that the next one does not meet them.
+func TestRunEndsWithUs(t *testing.T) {
+	privileged(t)
+	const mark = "181.2519" // seconds that nobody else sleeps
+	if cache := os.Getenv("TEST_CACHE"); cache != "" {
+		t.Fatal((&Builder{Cache: cache}).run(t.Context(), nil, "sleep", mark))
+	}
+	us := exec.Command(os.Args[0], "-test.run=^TestRunEndsWithUs$")
+	us.Env = append(os.Environ(), "TEST_CACHE="+t.TempDir())
+	if err := us.Start(); err != nil {
+		t.Fatal(err)
+	}
+	await := func(what string, done func(sleeping int) bool) {
+		for end := time.Now().Add(patience); !done(sleepers(t, mark)); time.Sleep(lockInterval) {
+			if time.Now().After(end) {
+				t.Fatal(what)
+			}
+		}
+	}
+	await("it does not begin", func(n int) bool { return n > 1 }) // unshare and sleep
+	if err := us.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = us.Wait()
+	await("a process is left", func(n int) bool { return n == 0 })
 }
 
 // sleepers counts the processes with mark in their command lines.

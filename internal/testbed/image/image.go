@@ -77,7 +77,7 @@ func (b *Builder) Build(ctx context.Context, r Recipe) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	if err := b.prune(ctx); err != nil {
+	if err := b.prune(ctx, buildPrefixes...); err != nil {
 		return Image{}, err
 	}
 	err = b.whole(dir, func(tmp string) error { return b.checkDisk(b.assemble(ctx, r, root, files, tmp)) })
@@ -134,7 +134,7 @@ func (b *Builder) mmdebstrap(ctx context.Context, r Recipe, target string, optio
 // outputGrace is how long a killed command may keep its output open.
 const outputGrace = 3 * time.Second
 
-// run runs a command in a process namespace of its own, so that the end of ctx kills
+// run runs a command in a process namespace of its own, so that the end of ctx, and that of this process, kills
 // everything that it started, also processes that left its session, as those of dpkg
 // do. The output goes to a log in the cache, which stays if the command fails. The error
 // quotes the cause from it and names it.
@@ -145,7 +145,9 @@ func (b *Builder) run(ctx context.Context, env []string, args ...string) error {
 	}
 	cmd := exec.CommandContext(ctx, "unshare", append([]string{"--pid", "--fork", "--mount-proc", "--kill-child"}, args...)...)
 	cmd.Env = append(os.Environ(), env...)
-	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true} // Ctrl-C at the terminal must not reach it
+	runtime.LockOSThread() // Pdeathsig refers to the thread
+	defer runtime.UnlockOSThread()
+	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL} // Ctrl-C at the terminal must not reach it
 	cmd.WaitDelay = outputGrace
 	cmd.Stdout, cmd.Stderr = log, log
 	err = cmd.Run()

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Entry is an image, a snapshot or an unpacked Debian in the cache.
+// Entry is an image, a snapshot, an unpacked Debian or a file for images in the cache.
 type Entry struct {
 	Path  string
 	Size  int64 // bytes on the disk
@@ -32,8 +32,11 @@ const (
 	keepGiB     = 20 // unless $UNNEST_CACHE_GIB says otherwise
 )
 
-// entryPrefixes begin the names of the directories of entries. The last one is of hack/host.
-var entryPrefixes = []string{imagePrefix, "debian-", snapshotPrefix, "host-"}
+// buildPrefixes begin the names of what is made with imageLock, and of files for images, which are downloaded or made of these.
+var buildPrefixes = []string{imagePrefix, "debian-", "file-"}
+
+// entryPrefixes begin the names of entries: hack/host makes host-, and place.Local files that a kill left half written.
+var entryPrefixes = append([]string{snapshotPrefix, "host-", ".put-"}, buildPrefixes...)
 
 // Entries lists what the directory cache has.
 func Entries(ctx context.Context, cache string) (all []Entry, err error) {
@@ -155,13 +158,14 @@ func Prune(ctx context.Context, cache string, limit int64, dryRun bool) (removed
 // vanish removes a directory so that no other process sees a part of it.
 func vanish(dir string) error {
 	gone := dir + ".gone" + partSuffix
-	if err := os.Rename(dir, gone); err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		return err
+	err := os.RemoveAll(gone) // of a removal that was killed
+	if err == nil {
+		err = os.Rename(dir, gone)
 	}
-	return os.RemoveAll(gone)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return errors.Join(err, os.RemoveAll(gone))
 }
 
 // removeAbandoned removes what killed processes left half made, unless another process
@@ -170,7 +174,7 @@ func (b *Builder) removeAbandoned() (err error) {
 	if _, err := os.Stat(b.Cache); err != nil {
 		return nil
 	}
-	for lock, prefixes := range map[cacheLock][]string{imageLock: {imagePrefix, "debian-"}, snapshotLock: {snapshotPrefix}} {
+	for lock, prefixes := range map[cacheLock][]string{imageLock: buildPrefixes, snapshotLock: {snapshotPrefix}} {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel() // do not wait
 		if unlock, lockErr := b.lock(ctx, lock); lockErr == nil {
@@ -193,8 +197,9 @@ func removeParts(cache string, prefixes ...string) (err error) {
 	return err
 }
 
-// prune removes what exceeds the limit of the cache, and reports it.
-func (b *Builder) prune(ctx context.Context) error {
+// prune removes what exceeds the limit of the cache, and what was left half made of the entries whose lock is held, by the
+// prefixes of their names. It reports what it has removed, and what it cannot remove.
+func (b *Builder) prune(ctx context.Context, held ...string) error {
 	limit, err := Limit()
 	if err != nil {
 		return err
@@ -203,5 +208,8 @@ func (b *Builder) prune(ctx context.Context) error {
 	for _, e := range removed {
 		b.report("removed %s from the cache, used last on %s", filepath.Base(e.Path), e.Used.Format(time.DateTime))
 	}
-	return err
+	if err = errors.Join(err, removeParts(b.Cache, held...)); err != nil && ctx.Err() == nil {
+		b.report("%v", err)
+	}
+	return context.Cause(ctx)
 }

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -93,5 +94,54 @@ func TestLimit(t *testing.T) {
 	t.Setenv("UNNEST_CACHE_GIB", "20GiB")
 	if _, err := Limit(); err == nil || err.Error() != "UNNEST_CACHE_GIB=20GiB: want a whole number of GiB" {
 		t.Errorf("got %v", err)
+	}
+}
+
+// old makes an old entry of a cache, a file or a directory with one.
+func old(t *testing.T, path string, dir bool) {
+	t.Helper()
+	file, then := path, time.Now().Add(-2*time.Hour)
+	if dir {
+		file = filepath.Join(path, "file")
+	}
+	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, make([]byte, 4096), 0o600), os.Chtimes(path, then, then)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Downloads, what is made of them, and downloads that were killed belong to the cache. A removal that was killed does not stop
+// the next one.
+func TestPruneFiles(t *testing.T) {
+	cache := t.TempDir()
+	for _, name := range []string{"file-abc", "file-abc-app.jsa", ".put-123"} {
+		old(t, filepath.Join(cache, name), false)
+	}
+	old(t, filepath.Join(cache, "image-a"), true)
+	old(t, filepath.Join(cache, "image-a.gone.part"), true)
+	removed, err := Prune(t.Context(), cache, 0, false)
+	if err != nil || len(removed) != 4 || removed[0].Size < 4096 {
+		t.Errorf("removed %+v, %v", removed, err)
+	}
+	if left, err := filepath.Glob(cache + "/*-*"); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// A build removes what killed builds of other images left, and does not fail because something cannot be removed from the cache.
+func TestBuildRemovesParts(t *testing.T) {
+	cache, r := t.TempDir(), DefaultRecipe()
+	for _, name := range []string{"debian-" + r.rootDigest(), "image-other.part", "debian-other.part"} {
+		old(t, filepath.Join(cache, name), true)
+	}
+	if _, err := (&Builder{Cache: cache}).Build(t.Context(), r); err == nil {
+		t.Error("an image was made of nothing")
+	}
+	if left, err := filepath.Glob(cache + "/*.part"); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	said := ""
+	broken := &Builder{Cache: filepath.Join(cache, "[") + "/", Progress: func(step string) { said = step }}
+	if err := broken.prune(t.Context()); err != nil || !strings.Contains(said, "clean the cache: ") {
+		t.Errorf("got %v, said %q", err, said)
 	}
 }

@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -73,12 +72,9 @@ func allDirs() ([]string, error) {
 func runningDirs() (dirs []string, err error) {
 	dir := regexp.MustCompile(regexp.QuoteMeta(Root()) + `/[a-z0-9-]+`)
 	_, err = find(func(p process) bool {
-		binary, _, _ := bytes.Cut(p.cmdline, []byte{0})
-		if name := filepath.Base(string(binary)); strings.HasPrefix(name, "qemu-system-") || name == "unnest" {
-			for _, found := range dir.FindAll(p.cmdline, -1) {
-				if namesDir(p.cmdline, string(found)) {
-					dirs = append(dirs, string(found))
-				}
+		for _, found := range dir.FindAll(p.cmdline, -1) {
+			if lab := string(found); p.uses(lab) && (p.program() == "unnest" || namesDir(p.cmdline, lab+"/guests")) {
+				dirs = append(dirs, lab)
 			}
 		}
 		return false
@@ -86,39 +82,41 @@ func runningDirs() (dirs []string, err error) {
 	return dirs, err
 }
 
-// removeDead removes the dead ones of the labs with the state directories dirs.
+// removeDead removes the dead ones of the labs with the state directories dirs. If it cannot remove one, it goes on with the next.
 func removeDead(ctx context.Context, dirs []string, dryRun bool) (removed []string, err error) {
 	for _, dir := range dirs {
-		if err := ctx.Err(); err != nil {
-			return removed, err
+		if ctx.Err() != nil {
+			return removed, errors.Join(err, ctx.Err())
 		}
-		l, err := openDead(dir)
-		if err != nil {
-			return removed, err
+		l, failed := openDead(dir, dryRun)
+		if l != nil && dryRun {
+			failed = l.unlock()
+		} else if l != nil {
+			failed = l.Close()
 		}
-		switch {
-		case l == nil:
-			continue
-		case !dryRun:
-			err = l.Close()
-		case l.lock != nil:
-			err = l.lock.Close()
+		if l != nil && failed == nil {
+			removed = append(removed, dir)
 		}
-		if err != nil {
-			return removed, err
-		}
-		removed = append(removed, dir)
+		err = errors.Join(err, failed)
 	}
-	return removed, nil
+	return removed, err
 }
 
-// openDead opens the lab with the state directory dir. It returns nil if the lab is in
-// use or persistent.
-func openDead(dir string) (*Lab, error) {
+// openDead opens the lab with the state directory dir, and makes the directory if it is gone, except for a dry run. It returns
+// nil if the lab is in use or persistent, or if the directory is not of a lab.
+func openDead(dir string, dryRun bool) (*Lab, error) {
 	l := &Lab{Name: filepath.Base(dir), Dir: dir}
+	if !validName.MatchString(l.Name) {
+		return nil, nil
+	}
 	err := statefile.WhileLocked(filepath.Dir(dir), func() (err error) {
-		if _, err = os.Stat(dir); err != nil {
+		if _, err = os.Lstat(dir); errors.Is(err, fs.ErrNotExist) && !dryRun { // an owner makes it first, and removes it last
+			return l.makeDir()
+		} else if err != nil {
 			return err
+		}
+		if l.check() != nil {
+			return ErrNoLab
 		}
 		if l.lock, err = lockDir(dir); err != nil {
 			return err
@@ -129,9 +127,9 @@ func openDead(dir string) (*Lab, error) {
 		return nil
 	})
 	switch {
-	case errors.Is(err, ErrInUse):
+	case errors.Is(err, ErrInUse), errors.Is(err, ErrNoLab):
 		return nil, nil
-	case errors.Is(err, fs.ErrNotExist): // an owner makes the directory first, and removes it last
+	case errors.Is(err, fs.ErrNotExist): // with the directory of all labs
 		return l, nil
 	case err != nil:
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -119,5 +120,33 @@ func TestCloseWaitsForKilled(t *testing.T) {
 	}
 	if err := l.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Close ends the programs of a lab. A command of the user's that names the lab's directory goes on, and so do the processes
+// that have started the one that closes it, also from the lab's namespace.
+func TestCloseSparesTheUser(t *testing.T) {
+	privileged(t)
+	l, err := Create("test-lab")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shell := exec.Command("sh", "-c", "sleep 61.25; true", "rm -rf "+l.Dir)
+	if err := shell.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- shell.Wait() }()
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	select {
+	case err := <-ended:
+		t.Errorf("the shell has ended: %v", err)
+	default:
+		_ = shell.Process.Kill()
+	}
+	if left, err := find(func(process) bool { return true }); err != nil || slices.Contains(left, os.Getpid()) || slices.Contains(left, os.Getppid()) || slices.Contains(left, 1) {
+		t.Errorf("%v, %v would end this process (%d) or one above (%d)", left, err, os.Getpid(), os.Getppid())
 	}
 }

@@ -139,13 +139,12 @@ func Create(name string) (_ *Lab, err error) {
 
 // claim makes the state directory and locks it.
 func (l *Lab) claim() error {
-	return statefile.WhileLocked(filepath.Dir(l.Dir), func() (err error) {
-		if err = os.Mkdir(l.Dir, 0o700); err == nil {
-			l.lock, err = lockDir(l.Dir)
+	return statefile.WhileLocked(filepath.Dir(l.Dir), func() error {
+		if err := l.makeDir(); !errors.Is(err, fs.ErrExist) {
 			return err
 		}
-		if !errors.Is(err, fs.ErrExist) {
-			return err
+		if l.check() != nil {
+			return fmt.Errorf("%s is not of a lab: move it away, or set UNNEST_STATE to another directory", l.Dir)
 		}
 		lock, err := lockDir(l.Dir)
 		if err != nil {
@@ -155,7 +154,33 @@ func (l *Lab) claim() error {
 	})
 }
 
-// Open opens the existing lab name and locks it.
+// makeDir makes, marks and locks the state directory, which must not exist. That of all labs is locked.
+func (l *Lab) makeDir() (err error) {
+	if err = os.Mkdir(l.Dir, 0o700); err == nil {
+		err = os.WriteFile(l.mark(), nil, 0o600)
+	}
+	if err == nil {
+		l.lock, err = lockDir(l.Dir)
+	}
+	return err
+}
+
+// mark is the file that tells the state directory of a lab from any other directory. Without it nothing is removed.
+func (l *Lab) mark() string { return filepath.Join(l.Dir, "unnest-lab") }
+
+// check returns nil if the directory is that of a lab. The error wraps fs.ErrNotExist if not.
+func (l *Lab) check() error {
+	_, err := os.Lstat(l.mark())
+	if errors.Is(err, fs.ErrNotExist) { // earlier versions made no mark: the lab has a lock and a namespace
+		_, lockErr := os.Lstat(filepath.Join(l.Dir, "lock"))
+		if _, nsErr := os.Stat(l.HostNS()); lockErr == nil && nsErr == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// Open opens the persistent lab name and locks it. One whose owner was killed is none: see Clean.
 func Open(name string) (l *Lab, err error) {
 	if l, err = View(name); err != nil {
 		return nil, err
@@ -164,7 +189,13 @@ func Open(name string) (l *Lab, err error) {
 		if l, err = View(name); err == nil {
 			l.lock, err = lockDir(l.Dir)
 		}
-		return err
+		if err != nil {
+			return err
+		}
+		if _, err := os.Stat(l.persistentMark()); err != nil {
+			return errors.Join(fmt.Errorf("%w: %s: the command that made it was killed: `unnest clean` removes what it left", ErrNoLab, name), l.unlock())
+		}
+		return nil
 	})
 	if err != nil {
 		return nil, err
@@ -176,7 +207,7 @@ func Open(name string) (l *Lab, err error) {
 // guests.
 func View(name string) (*Lab, error) {
 	l := newLab(name)
-	switch _, err := os.Stat(l.Dir); {
+	switch err := l.check(); {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("%w: %s", ErrNoLab, name)
 	case errors.Is(err, fs.ErrPermission):
@@ -254,7 +285,18 @@ func (l *Lab) Close() error {
 
 // removeDir removes the state directory and unlocks the lab.
 func (l *Lab) removeDir() error {
-	err := statefile.WhileLocked(filepath.Dir(l.Dir), func() error { return os.RemoveAll(l.Dir) })
+	err := statefile.WhileLocked(filepath.Dir(l.Dir), func() error {
+		entries, err := os.ReadDir(l.Dir)
+		for _, e := range entries {
+			if path := filepath.Join(l.Dir, e.Name()); path != l.mark() {
+				err = errors.Join(err, os.RemoveAll(path))
+			}
+		}
+		if err != nil {
+			return err
+		}
+		return os.RemoveAll(l.Dir) // the mark last: what a killed removal leaves is still the lab's
+	})
 	if errors.Is(err, fs.ErrNotExist) { // the state directory was removed already, with others
 		err = nil
 	}
@@ -279,7 +321,7 @@ func List() ([]string, error) {
 	}
 	var names []string
 	for _, e := range entries {
-		if e.IsDir() {
+		if e.IsDir() && validName.MatchString(e.Name()) && newLab(e.Name()).check() == nil {
 			names = append(names, e.Name())
 		}
 	}

@@ -137,6 +137,7 @@ func TestReap(t *testing.T) {
 		t.Fatal(err)
 	}
 	orphan := exec.Command("sh", "-c", "sleep 181.25; true", filepath.Join(dead.Dir, "socket"))
+	orphan.Args[0] = "unnest"
 	if err := orphan.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +231,7 @@ func TestClean(t *testing.T) {
 }
 
 // A guest whose lab has neither a state directory nor namespaces is found by its
-// command line.
+// command line. A QEMU that names another file next to the labs is not ours.
 func TestRunningDirs(t *testing.T) {
 	t.Setenv("UNNEST_STATE", t.TempDir())
 	gone := filepath.Join(Root(), "run-gone")
@@ -242,6 +243,12 @@ func TestRunningDirs(t *testing.T) {
 		}
 		defer func() { _, _ = cmd.Process.Kill(), cmd.Wait() }()
 	}
+	foreign := exec.Command("sh")
+	foreign.Args = []string{"qemu-system-x86_64", "-c", "sleep 61.75; true", "file=" + filepath.Join(Root(), "media/drive.img")}
+	if err := foreign.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = foreign.Process.Kill(), foreign.Wait() }()
 	if got, err := runningDirs(); err != nil || !slices.Equal(slices.Compact(got), []string{gone}) {
 		t.Errorf("got %v, %v; want %s, of QEMU only", got, err, gone)
 	}

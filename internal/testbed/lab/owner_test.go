@@ -37,6 +37,7 @@ func TestStatesSideBySide(t *testing.T) {
 	var ended []chan error
 	for _, l := range []*Lab{first, second} {
 		orphan := exec.Command("sh", "-c", "sleep 61.75; true", "unix:"+filepath.Join(l.Dir, "socket"))
+		orphan.Args[0] = "/usr/bin/qemu-system-x86_64"
 		client := exec.Command("sleep", "61.875")
 		for _, start := range []func() error{orphan.Start, func() error { return Do(l.ClientNS(), client.Start) }} {
 			if err := start(); err != nil {
@@ -251,4 +252,23 @@ func TestID(t *testing.T) {
 	if id(other) == want {
 		t.Error("two directories have the same names")
 	}
+}
+
+// A lab whose owner was killed is not opened: it may be half made. Clean removes it.
+func TestOpenDead(t *testing.T) {
+	privileged(t)
+	dead, err := Create("test-dead")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := dead.lock.Close(); err != nil { // as the kernel does when the owner is killed
+		t.Fatal(err)
+	}
+	if l, err := Open("test-dead"); !errors.Is(err, ErrNoLab) {
+		t.Errorf("got %v, %v; want ErrNoLab", l, err)
+	}
+	if removed, err := Clean(t.Context(), false, "test-dead"); err != nil || !slices.Equal(removed, []string{dead.Dir}) {
+		t.Errorf("removed %v, %v", removed, err)
+	}
+	assertGone(t, dead)
 }

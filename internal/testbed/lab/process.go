@@ -18,15 +18,15 @@ import (
 
 const (
 	killGrace = 2 * time.Second       // for a process to end after SIGTERM
-	killTime  = 5 * time.Second       // and after SIGKILL
+	killTime  = 30 * time.Second      // and after SIGKILL: a busy machine takes seconds to free the memory of a guest
 	killPoll  = 20 * time.Millisecond //
 )
 
-// RemoveGuest removes the state directory of a guest, and first kills the processes whose
+// RemoveGuest removes the state directory of a guest, and first kills the programs of guests whose
 // command lines name it.
 func (l *Lab) RemoveGuest(name string) error {
 	dir := l.GuestDir(name)
-	err := kill(func(p process) bool { return namesDir(p.cmdline, dir) })
+	err := kill(func(p process) bool { return p.uses(dir) })
 	if err = errors.Join(err, os.RemoveAll(dir)); err != nil {
 		return fmt.Errorf("remove guest %s: %w", name, err)
 	}
@@ -34,7 +34,7 @@ func (l *Lab) RemoveGuest(name string) error {
 }
 
 // killProcesses kills the processes of the lab: guests and the host daemon, whose
-// command lines name the state directory, and clients, which are in its network
+// command lines name the state directory, and everything in its network
 // namespaces. It uses no saved process IDs, so it cannot hit a recycled one.
 func (l *Lab) killProcesses(names []string) error {
 	var namespaces []os.FileInfo
@@ -44,12 +44,12 @@ func (l *Lab) killProcesses(names []string) error {
 		}
 	}
 	return kill(func(p process) bool {
-		return namesDir(p.cmdline, l.Dir) ||
+		return p.uses(l.Dir) ||
 			p.netNS != nil && slices.ContainsFunc(namespaces, func(ns os.FileInfo) bool { return os.SameFile(ns, p.netNS) })
 	})
 }
 
-// kill ends the processes, other than this one, that match, and waits for their end: by
+// kill ends the processes, other than this one and its ancestors, that match, and waits for their end: by
 // SIGTERM, and by SIGKILL after killGrace.
 func kill(match func(process) bool) error {
 	left, err := signal(match, unix.SIGTERM, killGrace)
@@ -86,15 +86,41 @@ type process struct {
 	netNS   os.FileInfo // nil: unknown
 }
 
-// find returns the living processes, other than this one, that match.
+// program is the name of the process's program.
+func (p process) program() string {
+	path, _, _ := bytes.Cut(p.cmdline, []byte{0})
+	return filepath.Base(string(path))
+}
+
+// uses reports whether the process is a program of a lab, by its name, and its command line names dir. A shell or an editor
+// that names dir is the user's.
+func (p process) uses(dir string) bool {
+	name := p.program()
+	return (strings.HasPrefix(name, "qemu-system-") || name == "unnest" || name == "virtiofsd") && namesDir(p.cmdline, dir)
+}
+
+// ancestors returns this process, its parent, and so on.
+func ancestors() (pids []int) {
+	for pid := os.Getpid(); pid > 0; {
+		pids = append(pids, pid)
+		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		_, after, _ := bytes.Cut(status, []byte("\nPPid:\t"))
+		parent, _, _ := bytes.Cut(after, []byte("\n"))
+		pid, _ = strconv.Atoi(string(parent)) // 0: none
+	}
+	return pids
+}
+
+// find returns the living processes, other than this one and its ancestors, that match.
 func find(match func(process) bool) (pids []int, err error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, err
 	}
+	spared := ancestors()
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
-		if err != nil || pid == os.Getpid() {
+		if err != nil || slices.Contains(spared, pid) {
 			continue
 		}
 		var p process

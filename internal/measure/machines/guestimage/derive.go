@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -21,6 +22,7 @@ import (
 	"unnest.io/unnest/internal/measure/machines/output"
 	"unnest.io/unnest/internal/measure/machines/thishost"
 	"unnest.io/unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/testbed/image"
 	"unnest.io/unnest/internal/testbed/rootdir"
 )
 
@@ -49,7 +51,7 @@ func (i *Images) derive(ctx context.Context, c experiment.Case) error {
 		return err
 	}
 	cached := func(target string) string { return filepath.Join(i.Builder.Cache, "file-"+key+"-"+path.Base(target)) }
-	if slices.ContainsFunc(derived.Paths, func(target string) bool { _, err := os.Stat(cached(target)); return err != nil }) {
+	if slices.ContainsFunc(derived.Paths, func(target string) bool { return !image.MarkUsed(cached(target)) }) {
 		i.Builder.Progress("preparing " + c.Tool + " for a fast start (takes seconds, once)")
 		if err := inRoot(ctx, root, derived, i.files, cached); err != nil {
 			return err
@@ -91,9 +93,14 @@ func inRoot(ctx context.Context, root string, d workload.Derived, files map[stri
 		args = append(args, files[target], target)
 	}
 	cmd := exec.CommandContext(ctx, "unshare", args...)
-	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
+	runtime.LockOSThread() // Pdeathsig refers to the thread
+	defer runtime.UnlockOSThread()
+	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGKILL}
 	if said, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %s", errors.Join(context.Cause(ctx), err), output.LastLines(string(said)))
+	}
+	if err := image.Sync(out); err != nil {
+		return err
 	}
 	for _, target := range d.Paths {
 		if err := os.Rename(filepath.Join(out, path.Base(target)), cached(target)); err != nil {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,6 +15,7 @@ import (
 	"unnest.io/unnest/internal/measure/experiment"
 	"unnest.io/unnest/internal/measure/suite"
 	"unnest.io/unnest/internal/measure/workload"
+	"unnest.io/unnest/internal/testbed/image"
 	"unnest.io/unnest/internal/testbed/place"
 )
 
@@ -49,10 +49,10 @@ const mavenCentral = "https://repo1.maven.org/maven2/"
 const maxFetched = 64 << 20
 
 // fetch returns the path of the file in the cache, and downloads it first when it
-// is not there.
+// is not there as a whole.
 func fetch(ctx context.Context, client *http.Client, f suite.File, cache string) (string, error) {
 	target := filepath.Join(cache, "file-"+f.SHA256)
-	if _, err := os.Stat(target); err == nil {
+	if content, err := os.ReadFile(target); err == nil && sumOf(content) == f.SHA256 && image.MarkUsed(target) {
 		return target, nil
 	}
 	parts := strings.Split(f.Maven, ":")
@@ -65,14 +65,16 @@ func fetch(ctx context.Context, client *http.Client, f suite.File, cache string)
 	if err != nil {
 		return "", fmt.Errorf("fetch %s: %w", url, err)
 	}
-	if sum := sha256.Sum256(content); hex.EncodeToString(sum[:]) != f.SHA256 {
-		return "", fmt.Errorf("fetch %s: its SHA-256 is %x, want %s", url, sum, f.SHA256)
+	if sum := sumOf(content); sum != f.SHA256 {
+		return "", fmt.Errorf("fetch %s: its SHA-256 is %s, want %s", url, sum, f.SHA256)
 	}
 	if err := os.MkdirAll(cache, 0o755); err != nil { // no image has been built yet
 		return "", err
 	}
 	return target, place.Local{}.Put(ctx, target, 0o644, bytes.NewReader(content))
 }
+
+func sumOf(content []byte) string { return fmt.Sprintf("%x", sha256.Sum256(content)) }
 
 func download(ctx context.Context, client *http.Client, url string) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)

@@ -53,6 +53,13 @@ func TestFetch(t *testing.T) {
 			if content, readErr := os.ReadFile(path); err != nil || readErr != nil || string(content) != "jar" || filepath.Dir(path) != cache {
 				t.Errorf("%s holds %q: %v, %v", path, content, err, readErr)
 			}
+			if err := os.Truncate(path, 0); err != nil { // as a power cut leaves it
+				t.Fatal(err)
+			}
+			again, err := fetch(t.Context(), &http.Client{Transport: tt.answer}, tt.file, cache)
+			if content, readErr := os.ReadFile(again); err != nil || readErr != nil || string(content) != "jar" {
+				t.Errorf("truncated: %s holds %q: %v, %v", again, content, err, readErr)
+			}
 		})
 	}
 }
