@@ -147,6 +147,10 @@ chaos: build ## let everything fail at random under load for CHAOS_TIME (1h); wr
 soak: go # simulate slots, segments and addresses of guests with random seeds for SOAK_TIME (10m) each; SOAK_SEED replays one
 	SOAK_TIME=$${SOAK_TIME:-10m} go test -count=1 -timeout 24h -v -run '^(TestModel|TestSharesAtRandom|TestSegmentsAtRandom)$$' ./internal/hostd/...
 
+.PHONY: soak-lost-del
+soak-lost-del: build # start 10,000 pods in a guest, lose the DEL of every fifth, kill daemon, agent and plugin; write docs/results/lost-dels.md (root, an hour or more)
+	@hack/e2e TestLostDELs -lost-pods 10000 -lost-report $(CURDIR)/docs/results/lost-dels.md
+
 .PHONY: lint
 lint: bin/golangci-lint ## check style, imports between packages, what the documentation names, the limits of size, and go.mod
 	bin/golangci-lint run ./...

@@ -104,6 +104,7 @@ func (c *chaos) resetGuest() {
 	fresh, err := m.rebooted(before)
 	c.check(err)
 	fresh.put("unnest-volume")
+	fresh.reclaim()
 	g.end(fresh)
 }
 

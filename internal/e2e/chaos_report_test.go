@@ -55,7 +55,7 @@ func (c *chaos) page(took time.Duration) string {
 	fmt.Fprintf(&b, `## What ran
 
 Three guests of two tenants. In each, three workers attach and detach: one adds pods by the CNI plugin, uses and
-deletes them, and two attach VLANs by the daemon's API. Two of the guests also share a pod's localhost (Hostlo)
+deletes them, of which a fifth lose their DEL, and two attach VLANs by the daemon's API. Two of the guests also share a pod's localhost (Hostlo)
 and a volume. Meanwhile one fault after the other happens, each kind at least once. A fault lasts a few
 seconds, or until the guest has booted again. An operation that a fault interrupts is repeated for up to %v; it
 fails the run if it does not succeed by then, unless its guest was lost.

@@ -210,6 +210,7 @@ func (c *chaos) prepare(m *node) {
 	c.t.Helper()
 	m.login()
 	m.put("unnest-volume")
+	m.reclaim()
 }
 
 // smallDisk mounts a file system that a fault can fill.

@@ -285,17 +285,18 @@ func (w *podWorker) add() error {
 }
 
 func (w *podWorker) delete(i int) error {
-	p := w.pods[i]
-	err := w.until(w.guest, w.epoch, "DEL "+p.name, func() error {
+	p, what := w.pods[i], "op: delete a pod with a NIC of its own (CNI DEL)"
+	if w.rand.IntN(5) == 0 {
+		what = "op: end a pod whose DEL is lost"
+	} else if err := w.until(w.guest, w.epoch, "DEL "+p.name, func() error {
 		_, err := cni(w.shell, "DEL", p.name, chaosNetwork())
 		return err
-	})
-	if err != nil {
+	}); err != nil {
 		return w.orLost(err)
 	}
 	w.pods = append(w.pods[:i], w.pods[i+1:]...)
-	w.count("op: delete a pod with a NIC of its own (CNI DEL)")
-	_, err = w.shell.do("ip netns del " + p.name)
+	w.count(what)
+	_, err := w.shell.do("ip netns del " + p.name)
 	return w.orLost(err)
 }
 

@@ -167,7 +167,6 @@ func TestChurn(t *testing.T) {
 		t.Error(err)
 	}
 	n.eventually("nothing is attached", func() bool { return n.guestStatus("node1").Attachments == 0 })
-	m.loseDELs(t, pods)
 	if s := n.guestStatus("node1"); s.SlotsQuarantined != 0 || s.SlotsFree+s.Pool < s.Slots {
 		n.eventually("all slots are free or in the pool", func() bool {
 			s := n.guestStatus("node1")
