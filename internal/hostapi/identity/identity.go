@@ -158,29 +158,31 @@ func ClientConfig(dir string) (*tls.Config, error) {
 	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, RootCAs: roots}, nil
 }
 
-// ErrExpired is wrapped when a guest's certificate has expired. The message names the
-// guest, the date and the command that issues a new one.
+// ErrExpired is wrapped when the certificate of a guest or a policy client has expired. The message names
+// whose it is, the date and the command that issues a new one.
 var ErrExpired = errors.New("certificate has expired")
 
 type expiredError struct {
-	guest string
-	date  time.Time
+	of, enroll string // whose it is, and the command with what to do next
+	date       time.Time
 }
 
 func (e *expiredError) Error() string {
-	return fmt.Sprintf("certificate of guest %s expired on %s; run unnest hostd enroll %s on the host and copy the files to the guest",
-		e.guest, e.date.UTC().Format(time.DateOnly), e.guest)
+	return fmt.Sprintf("certificate of %s expired on %s; run unnest hostd %s", e.of, e.date.UTC().Format(time.DateOnly), e.enroll)
 }
 
 func (e *expiredError) Unwrap() error { return ErrExpired }
 
 // Expired returns an error that wraps ErrExpired, for a certificate that has expired.
 func Expired(c *x509.Certificate) error {
+	if tenant, err := PolicyTenant(c); err == nil {
+		return &expiredError{"the policy client of tenant " + tenant, "policy enroll " + tenant + " on the host and start the client with the files", c.NotAfter}
+	}
 	name, err := nameOf(c)
 	if err != nil {
 		name = "of unknown name"
 	}
-	return &expiredError{name, c.NotAfter}
+	return &expiredError{"guest " + name, "enroll " + name + " on the host and copy the files to the guest", c.NotAfter}
 }
 
 // CheckExpired returns an error that wraps ErrExpired if the handshake of a server with

@@ -133,7 +133,11 @@ func (d *daemon) endOtherShares() {
 // warnOfExpiry logs which certificates expire soon.
 func (d *daemon) warnOfExpiry(now time.Time) {
 	records, _ := d.records()
-	d.credentials.WarnOfExpiry(records, now)
+	var tenants []string
+	for _, t := range d.allTenants() {
+		tenants = append(tenants, t.Name)
+	}
+	d.credentials.WarnOfExpiry(records, tenants, now)
 }
 
 // records returns the records that can be read. The error says which cannot.
