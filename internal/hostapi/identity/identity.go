@@ -26,6 +26,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"sync"
 	"time"
 )
 
@@ -101,23 +102,37 @@ func Fingerprint(c *x509.Certificate) string {
 func Serial(c *x509.Certificate) string { return c.SerialNumber.Text(16) }
 
 // ServerConfig returns the daemon's TLS configuration: TLS 1.3 only, with a new
-// certificate for the IP address that it listens on. Peers need a client certificate of
+// certificate for the IP address that it listens on, and another one if the clock is put back behind the beginning of that. Peers need a client certificate of
 // this authority. No session is resumed, so that the validity of the certificate is
 // checked for each connection.
 func (a *Authority) ServerConfig(listen net.IP) (*tls.Config, error) {
-	c, err := a.issueServer(listen)
-	if err != nil {
-		return nil, err
+	var mu sync.Mutex
+	var present *tls.Certificate
+	certificate := func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if present != nil && !time.Now().Before(present.Leaf.NotBefore) {
+			return present, nil
+		}
+		c, err := a.issueServer(listen)
+		if err != nil {
+			return nil, err
+		}
+		pair, err := tls.X509KeyPair(c.CertificatePEM, c.KeyPEM)
+		if err != nil {
+			return nil, fmt.Errorf("load the daemon's certificate: %w", err)
+		}
+		present = &pair
+		return present, nil
 	}
-	pair, err := tls.X509KeyPair(c.CertificatePEM, c.KeyPEM)
-	if err != nil {
-		return nil, fmt.Errorf("load the daemon's certificate: %w", err)
+	if _, err := certificate(nil); err != nil {
+		return nil, err
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(a.cert)
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS13,
-		Certificates:           []tls.Certificate{pair},
+		GetCertificate:         certificate,
 		ClientAuth:             tls.RequireAndVerifyClientCert,
 		ClientCAs:              roots,
 		SessionTicketsDisabled: true,
