@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -87,28 +86,43 @@ func (f *Filter) Watch(ctx context.Context, restored func(by nft.Generation, err
 // let us correct. What counts connections stays; if it is not ours, or others change the table at the same time, it is
 // replaced, too: to filter matters more.
 func (f *Filter) apply(networks []Network) error {
-	clear := func(c *nftables.Conn) error { return f.clear(c, networks) }
-	if len(networks) == 0 || f.replace(networks, clear) != nil {
-		if err := f.replace(networks, f.owner.Replace); err != nil {
-			return fmt.Errorf("set packet filter %s: %w", f.table.Name, err)
+	if len(networks) == 0 { // nothing is to be filtered; the mark of the transaction is in the table
+		return f.transact(f.owner.Replace, func(c *nftables.Conn) error {
+			c.DelTable(f.table)
+			return nil
+		})
+	}
+	keep := map[string]bool{}
+	for i, n := range networks {
+		for _, s := range f.countSets(i, n) {
+			keep[s.Name] = true
 		}
+	}
+	clear := func(c *nftables.Conn) error { return f.owner.Clear(c, c, keep) }
+	fill := func(c *nftables.Conn) error { return f.fillTable(c, networks) }
+	if f.transact(clear, fill) == nil {
+		return nil
+	}
+	return f.transact(f.owner.Replace, fill)
+}
+
+func (f *Filter) transact(changes ...func(*nftables.Conn) error) error {
+	c, err := nft.Connect(f.ns).New()
+	for _, change := range changes {
+		if err == nil {
+			err = change(c)
+		}
+	}
+	if err == nil {
+		err = c.Flush()
+	}
+	if err != nil {
+		return fmt.Errorf("set packet filter %s: %w", f.table.Name, err)
 	}
 	return nil
 }
 
-// replace fills the table after clear.
-func (f *Filter) replace(networks []Network, clear func(*nftables.Conn) error) error {
-	c, err := nft.Connect(f.ns).New()
-	if err != nil {
-		return err
-	}
-	if err := clear(c); err != nil {
-		return err
-	}
-	if len(networks) == 0 { // nothing is to be filtered; the mark of the transaction is in the table
-		c.DelTable(f.table)
-		return c.Flush()
-	}
+func (f *Filter) fillTable(c *nftables.Conn, networks []Network) error {
 	var errs []error
 	for _, set := range f.sets() {
 		errs = append(errs, c.AddSet(set, nil))
@@ -120,45 +134,7 @@ func (f *Filter) replace(networks []Network, clear func(*nftables.Conn) error) e
 	for set, all := range f.elements(networks) { // last: those of maps name chains
 		errs = append(errs, nft.Change(c.SetAddElements, set, all))
 	}
-	return errors.Join(append(errs, c.Flush())...)
-}
-
-// clear removes what the table has, except for the counts of connections and of drops.
-func (f *Filter) clear(c *nftables.Conn, networks []Network) error {
-	there, err := c.ListTableOfFamily(f.table.Name, f.table.Family)
-	if err != nil {
-		return err
-	}
-	if there.Flags != 0 {
-		return errors.New("the table is not as ours")
-	}
-	chains, err := c.ListChainsOfTableFamily(f.table.Family)
-	if err != nil {
-		return err
-	}
-	sets, err := c.GetSets(f.table)
-	if err != nil {
-		return err
-	}
-	keep := map[string]bool{}
-	for i, n := range networks {
-		if s := f.countsOf(i, n); s.ports != nil {
-			keep[s.ports.Name], keep[s.others.Name], keep[s.rates.Name] = true, true, true
-		}
-	}
-	chains = slices.DeleteFunc(chains, func(chain *nftables.Chain) bool { return chain.Table.Name != f.table.Name })
-	for _, chain := range chains {
-		c.FlushChain(chain)
-	}
-	for _, s := range sets { // before the chains, to which elements lead
-		if !keep[s.Name] && !s.Anonymous { // an anonymous one goes with its rule
-			c.DelSet(&nftables.Set{Table: f.table, Name: s.Name})
-		}
-	}
-	for _, chain := range chains {
-		c.DelChain(chain)
-	}
-	return f.owner.Own(c)
+	return errors.Join(errs...)
 }
 
 // reasons are those for which packets are dropped, each with a counter.

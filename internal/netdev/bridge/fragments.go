@@ -1,7 +1,6 @@
 package bridge
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -64,7 +63,13 @@ func (f *Filter) ShareFragments(now time.Time) (limited, changed bool, err error
 		return limited, false, nil
 	}
 	f.limited = limited
-	if err := f.changeFragments(); err != nil {
+	if len(f.networks) > 0 { // the rest of the table, and what it counts, stays
+		err = f.transact(f.owner.Mark, func(c *nftables.Conn) error {
+			f.addFragments(c)
+			return nil
+		})
+	}
+	if err != nil {
 		f.limited = !limited // the next call tries again
 		return f.limited, false, err
 	}
@@ -86,49 +91,24 @@ func unfinished() (int, error) {
 	return memory, nil
 }
 
-// changeFragments sets the rules by f.limited. It leaves the rest of the table, with what it counts, as it is.
-func (f *Filter) changeFragments() error {
-	if len(f.networks) == 0 {
-		return nil // there is no table
-	}
-	c, err := nft.Connect(f.ns).New()
-	if err != nil {
-		return err
-	}
-	err = f.owner.Mark(c)
-	c.FlushChain(&nftables.Chain{Table: f.table, Name: fragmentsChain})
-	f.addFragments(c)
-	if err := errors.Join(err, c.Flush()); err != nil {
-		return fmt.Errorf("set packet filter %s: %w", f.table.Name, err)
-	}
-	return nil
-}
-
-const fragmentsChain = "fragments"
-
-// addShares adds the chains that drop fragments beyond the shares of their bridges. A fragment passes the
+// addFragments adds the chains that drop fragments beyond the shares of their bridges; those of IPv4 only while f.limited. A fragment passes the
 // chain of the share once, and once more for each of nft.FragmentSteps that its length exceeds.
-func (f *Filter) addShares(c *nftables.Conn) {
-	add := func(name string, over ...[]expr.Any) {
+func (f *Filter) addFragments(c *nftables.Conn) {
+	var all [][]expr.Any
+	add := func(name string, is []expr.Any, over ...[]expr.Any) {
 		f.addRules(c, "share-"+name, [][]expr.Any{nft.Rule(slices.Concat(over...), drop("fragments"))})
 		var count [][]expr.Any
 		for _, size := range append([]int{0}, nft.FragmentSteps...) {
 			count = append(count, nft.Rule(nft.Longer(size), nft.Jump("share-"+name)))
 		}
 		f.addRules(c, "count-"+name, count)
+		all = append(all, nft.Rule(is, nft.In(f.bridges, nft.InInterface), nft.Goto("count-"+name)))
 	}
-	add("ipv4", nft.Update(f.guard.fragment4, nft.Over(fragmentRate, fragmentRate), nft.InInterface))
-	add("ipv6", nft.Update(f.guard.fragment6, nft.Over(fragmentRate6, fragmentBurst6), nft.InInterface), nft.Over(commonRate6, commonBurst6))
-}
-
-// addFragments adds the chain that leads to those of addShares, for IPv4 only while f.limited.
-func (f *Filter) addFragments(c *nftables.Conn) {
-	six := nft.Rule(ipv6, nft.Fragments6.Any, nft.In(f.bridges, nft.InInterface), nft.Goto("count-ipv6"))
-	all := [][]expr.Any{six}
 	if f.limited {
-		all = append(all, nft.Rule(ipv4, nft.Fragments4.Any, nft.In(f.bridges, nft.InInterface), nft.Goto("count-ipv4")))
+		add("ipv4", nft.Rule(ipv4, nft.Fragments4.Any), nft.Update(f.guard.fragment4, nft.Over(fragmentRate, fragmentRate), nft.InInterface))
 	}
-	f.addChain(c, fragmentsChain, nftables.ChainTypeFilter, nftables.ChainHookPrerouting, beforeDefragmentation, all...)
+	add("ipv6", nft.Rule(ipv6, nft.Fragments6.Any), nft.Update(f.guard.fragment6, nft.Over(fragmentRate6, fragmentBurst6), nft.InInterface), nft.Over(commonRate6, commonBurst6))
+	f.addChain(c, "fragments", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, beforeDefragmentation, all...)
 }
 
 // beforeDefragmentation is NF_IP_PRI_RAW_BEFORE_DEFRAG of linux/netfilter_ipv4.h.

@@ -104,19 +104,18 @@ func newGuardSets(t *nftables.Table) guardSets {
 // firstTenantSet is the ID of the first of the sets of each tenant.
 const firstTenantSet = 100
 
-// counts are the sets that count the connections of a tenant, by port, of other protocols, and per second. They stay when the rest of the table
-// is replaced, because a connection counts only at its first packet. Their elements have limits: with another limit they are others.
-type counts struct{ ports, others, rates *nftables.Set }
-
-// countsOf returns those of network i. Without a limit they have no names and are not in the kernel.
-func (f *Filter) countsOf(i int, n Network) (c counts) {
+// countSets returns the sets that count the connections of network i: by port, of other protocols, and per second. They stay when the rest of the
+// table is replaced, because a connection counts only at its first packet. Their elements have the limit: with another one they are others.
+func (f *Filter) countSets(i int, n Network) (all []*nftables.Set) {
 	if n.Guard == nil || n.Guard.Connections == 0 {
-		return c
+		return nil
 	}
-	set := func(id int, name string, key nftables.SetDatatype) *nftables.Set { // nft does not read every character of a bridge in names
-		return dynamic(nft.NewSet(uint32(firstTenantSet+3*i+id), f.table, fmt.Sprintf("%s-%x-%d", name, n.Bridge, n.Guard.Connections), key), 0)
+	keys := []nftables.SetDatatype{nftables.TypeInetService, nftables.TypeNFProto, nftables.TypeInetProto}
+	for id, name := range []string{"connections", "others", "rates"} { // nft does not read every character of a bridge in names
+		name = fmt.Sprintf("%s-%x-%d", name, n.Bridge, n.Guard.Connections)
+		all = append(all, dynamic(nft.NewSet(uint32(firstTenantSet+3*i+id), f.table, name, keys[id]), 0))
 	}
-	return counts{set(0, "connections", nftables.TypeInetService), set(1, "others", nftables.TypeNFProto), set(2, "rates", nftables.TypeInetProto)}
+	return all
 }
 
 // dynamic makes a set one that rules change. Its elements end after a time, 0 for never.
@@ -202,18 +201,18 @@ const echoRequest = 8 // of ICMP
 
 // addGuard adds the chains and sets of the tenant with network i.
 func (f *Filter) addGuard(c *nftables.Conn, i int, network Network) (err error) {
-	g, sets := network.Guard, f.countsOf(i, network)
+	g, sets := network.Guard, f.countSets(i, network)
 	count := [][]expr.Any{nft.Jump("learn")}
 	if n := uint32(g.Connections); n > 0 {
 		each := nft.CountOver(max(n/shards, 1))
 		first := nft.NoStatus(nft.Confirmed) // once per connection
 		rate := nft.Over(uint64(max(n/connectionSeconds, 1)), n)
 		count = append(count,
-			nft.Rule(first, nft.In(f.guard.ported, nft.PayloadProtocol), nft.AddMasked(sets.ports, each, sourcePort, []byte{0, shardMask}), drop("connections")),
-			nft.Rule(first, nft.NotIn(f.guard.ported, nft.PayloadProtocol), nft.Add(sets.others, each, nft.Family), drop("connections")),
-			nft.Rule(first, nft.AddMasked(sets.rates, rate, version, []byte{0}), drop("connections")), // one key
+			nft.Rule(first, nft.In(f.guard.ported, nft.PayloadProtocol), nft.AddMasked(sets[0], each, sourcePort, []byte{0, shardMask}), drop("connections")),
+			nft.Rule(first, nft.NotIn(f.guard.ported, nft.PayloadProtocol), nft.Add(sets[1], each, nft.Family), drop("connections")),
+			nft.Rule(first, nft.AddMasked(sets[2], rate, version, []byte{0}), drop("connections")), // one key
 		)
-		err = errors.Join(c.AddSet(sets.ports, nil), c.AddSet(sets.others, nil), c.AddSet(sets.rates, nil))
+		err = errors.Join(c.AddSet(sets[0], nil), c.AddSet(sets[1], nil), c.AddSet(sets[2], nil))
 	}
 	var host, forward [][]expr.Any
 	if a := g.Daemon.Addr(); g.Daemon.IsValid() {

@@ -81,7 +81,6 @@ func (f *Filter) addChains(c *nftables.Conn, networks []Network) error {
 		nft.Rule(nft.Known(), nft.Accept()),
 		nft.Verdict(f.guard.hosts, nft.InInterface),
 	})
-	f.addShares(c)
 	f.addFragments(c)
 	f.addChain(c, "input", nftables.ChainTypeFilter, nftables.ChainHookInput, nftables.ChainPriorityFilter,
 		nft.Rule(fromBridge, nft.Goto("from-tenant")))
@@ -107,6 +106,7 @@ func (f *Filter) addRules(c *nftables.Conn, name string, rules [][]expr.Any) {
 
 func (f *Filter) fill(c *nftables.Conn, chain *nftables.Chain, rules [][]expr.Any) {
 	c.AddChain(chain)
+	c.FlushChain(chain) // it may be there
 	for _, r := range rules {
 		c.AddRule(&nftables.Rule{Table: f.table, Chain: chain, Exprs: r})
 	}
