@@ -111,18 +111,17 @@ func (a *Authority) ServerConfig(listen net.IP) (*tls.Config, error) {
 	certificate := func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		if present != nil && !time.Now().Before(present.Leaf.NotBefore) {
-			return present, nil
+		if present == nil || time.Now().Before(present.Leaf.NotBefore) {
+			c, err := a.issueServer(listen)
+			if err != nil {
+				return nil, err
+			}
+			pair, err := tls.X509KeyPair(c.CertificatePEM, c.KeyPEM)
+			if err != nil {
+				return nil, fmt.Errorf("load the daemon's certificate: %w", err)
+			}
+			present = &pair
 		}
-		c, err := a.issueServer(listen)
-		if err != nil {
-			return nil, err
-		}
-		pair, err := tls.X509KeyPair(c.CertificatePEM, c.KeyPEM)
-		if err != nil {
-			return nil, fmt.Errorf("load the daemon's certificate: %w", err)
-		}
-		present = &pair
 		return present, nil
 	}
 	if _, err := certificate(nil); err != nil {

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -49,18 +48,12 @@ func Stream(path string, content func(io.Writer) error) error {
 	return nil
 }
 
-// leftover is the name of a file that Stream, or package identity for an authority, writes before it gives it its name.
-var leftover = regexp.MustCompile(`\.(json|pem)\.[0-9]+$`)
-
 // RemoveLeftovers removes from a state directory the files that processes have not finished before a time, because they were killed.
 func RemoveLeftovers(stateDir string, before time.Time) {
-	for _, pattern := range []string{"*", "*/*", "*/*/*"} {
+	for _, pattern := range []string{"*.pem.[0-9]*", "*/*.json.[0-9]*", "*/*/*.json.[0-9]*"} {
 		paths, _ := filepath.Glob(filepath.Join(stateDir, pattern))
 		for _, path := range paths {
-			if !leftover.MatchString(path) {
-				continue
-			}
-			if info, err := os.Lstat(path); err == nil && info.Mode().IsRegular() && info.ModTime().Before(before) {
+			if info, err := os.Lstat(path); err == nil && info.ModTime().Before(before) {
 				_ = os.Remove(path)
 			}
 		}

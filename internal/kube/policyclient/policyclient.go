@@ -294,14 +294,9 @@ func (c *client) within(pods []*corev1.Pod) []*corev1.Pod {
 	if c.crowded = crowded; !crowded {
 		return pods
 	}
-	away := func(p *corev1.Pod) int {
-		if _, here := c.addresses.Attached[p.UID]; here {
-			return 0
-		}
-		return 1
-	}
-	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
-		return cmp.Or(cmp.Compare(away(a), away(b)), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	slices.SortFunc(pods, func(a, b *corev1.Pod) int { // those away have no addresses
+		return cmp.Or(cmp.Compare(len(c.addresses.Attached[b.UID].Addresses), len(c.addresses.Attached[a.UID].Addresses)),
+			cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	return pods[:policylimit.Pods]
 }
