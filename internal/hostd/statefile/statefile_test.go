@@ -58,15 +58,15 @@ func TestLockNamesDirectory(t *testing.T) {
 // What a process that was killed has left goes, and nothing else: another process may be writing, and a record that was moved aside stays.
 func TestRemoveLeftovers(t *testing.T) {
 	dir, now := t.TempDir(), time.Now()
-	make := func(path string, age time.Duration) string {
+	file := func(path string, age time.Duration) string {
 		path = filepath.Join(dir, path)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600), os.Chtimes(path, now.Add(-age), now.Add(-age))); err != nil {
 			t.Fatal(err)
 		}
 		return path
 	}
-	gone := []string{make("authority.pem.12", 2*time.Hour), make("policies/shop.json.3456", 2*time.Hour), make("guests/node1/guest.json.7", 2*time.Hour)}
-	stay := []string{make("policies/shop.json", 2*time.Hour), make("policies/shop.json.quarantined", 2*time.Hour), make("policies/shop.json.99", time.Minute)}
+	gone := []string{file("authority.pem.12", 2*time.Hour), file("policies/shop.json.3456", 2*time.Hour), file("guests/node1/guest.json.7", 2*time.Hour)}
+	stay := []string{file("policies/shop.json", 2*time.Hour), file("policies/shop.json.quarantined", 2*time.Hour), file("policies/shop.json.99", time.Minute)}
 	RemoveLeftovers(dir, now.Add(-time.Hour))
 	for _, path := range gone {
 		if _, err := os.Stat(path); err == nil {
