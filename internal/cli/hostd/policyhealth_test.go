@@ -2,14 +2,19 @@ package hostd
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
 
 	"unnest.io/unnest/internal/hostapi/hostdpb"
 )
@@ -44,7 +49,7 @@ func TestPolicyHealth(t *testing.T) {
 		t.Fatal(err)
 	}
 	daemon := &policyDaemon{answers: make(chan error, 1)}
-	h := newPolicyHealth(daemon)
+	h := newPolicyHealth(daemon, &x509.Certificate{NotAfter: time.Now().Add(time.Hour)})
 	stop, err := h.serve(t.Context(), address)
 	if err != nil {
 		t.Fatal(err)
@@ -84,4 +89,14 @@ func TestPolicyHealth(t *testing.T) {
 		t.Error("got no error")
 	}
 	want("without a daemon", 503, "no daemon")
+}
+
+// A client whose own certificate has expired says so and ends, as one whose certificate the daemon refuses: the handshake would fail for ever, as if
+// the daemon were not there.
+func TestPolicyClientExpires(t *testing.T) {
+	h := newPolicyHealth(&policyDaemon{}, &x509.Certificate{NotAfter: time.Now().Add(-time.Hour), URIs: []*url.URL{{Scheme: "unnest", Host: "policy", Path: "/shop"}}})
+	_, err := h.Apply(t.Context())
+	if grpcstatus.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), "certificate of the policy client of tenant shop expired on ") {
+		t.Errorf("got %v", err)
+	}
 }

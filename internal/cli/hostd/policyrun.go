@@ -2,6 +2,7 @@ package hostd
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -11,8 +12,10 @@ import (
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
+	grpcstatus "google.golang.org/grpc/status"
 
 	"unnest.io/unnest/internal/cli/usage"
 	"unnest.io/unnest/internal/hostapi/hostdpb"
@@ -35,7 +38,7 @@ func newPolicyRunCmd(opts *Options) *cobra.Command {
 daemon filter the NICs of the pods. It needs the right to list and watch these three, and
 the credentials of "unnest hostd policy enroll". Run one for each host of the cluster's
 nodes, outside of the nodes. It ends on SIGINT or SIGTERM, and if the daemon refuses its
-certificate; the policies that are in force stay.`,
+certificate or the certificate has expired; the policies that are in force stay.`,
 		Example: `  unnest hostd policy run --server 10.201.0.1:7443 \
     --credentials /etc/unnest/policy --kubeconfig /etc/unnest/kubeconfig`,
 		Args: usage.Args(),
@@ -71,7 +74,7 @@ func (o policyRunOptions) run(ctx context.Context) error {
 	defer conn.Close()
 	o.Streams = o.Streams.Unwatched()
 	log, _ := o.logger()
-	daemon := newPolicyHealth(hostdpb.NewHostPolicyClient(conn))
+	daemon := newPolicyHealth(hostdpb.NewHostPolicyClient(conn), tls.Certificates[0].Leaf)
 	if o.http != "" {
 		stop, err := daemon.serve(ctx, o.http)
 		if err != nil {
@@ -86,12 +89,13 @@ func (o policyRunOptions) run(ctx context.Context) error {
 // been answered and still lasts.
 type policyHealth struct {
 	hostdpb.HostPolicyClient
-	mu  sync.Mutex
-	err error // nil: the policies are in force
+	certificate *x509.Certificate // of this client
+	mu          sync.Mutex
+	err         error // nil: the policies are in force
 }
 
-func newPolicyHealth(c hostdpb.HostPolicyClient) *policyHealth {
-	return &policyHealth{HostPolicyClient: c, err: errors.New("no policies have been sent yet")}
+func newPolicyHealth(c hostdpb.HostPolicyClient, certificate *x509.Certificate) *policyHealth {
+	return &policyHealth{HostPolicyClient: c, certificate: certificate, err: errors.New("no policies have been sent yet")}
 }
 
 func (h *policyHealth) set(err error) {
@@ -100,8 +104,12 @@ func (h *policyHealth) set(err error) {
 	h.err = err
 }
 
-// Apply opens a stream of policies.
+// Apply opens a stream of policies. With a certificate that has expired there would be no answer, so Apply refuses it, as the
+// daemon refuses others.
 func (h *policyHealth) Apply(ctx context.Context, options ...grpc.CallOption) (hostdpb.HostPolicy_ApplyClient, error) {
+	if time.Now().After(h.certificate.NotAfter) {
+		return nil, grpcstatus.Error(codes.Unauthenticated, identity.Expired(h.certificate).Error())
+	}
 	stream, err := h.HostPolicyClient.Apply(ctx, options...)
 	if err != nil {
 		h.set(err)

@@ -26,6 +26,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"sync"
 	"time"
 )
 
@@ -101,23 +102,36 @@ func Fingerprint(c *x509.Certificate) string {
 func Serial(c *x509.Certificate) string { return c.SerialNumber.Text(16) }
 
 // ServerConfig returns the daemon's TLS configuration: TLS 1.3 only, with a new
-// certificate for the IP address that it listens on. Peers need a client certificate of
+// certificate for the IP address that it listens on, and another one if the clock is put back behind the beginning of that. Peers need a client certificate of
 // this authority. No session is resumed, so that the validity of the certificate is
 // checked for each connection.
 func (a *Authority) ServerConfig(listen net.IP) (*tls.Config, error) {
-	c, err := a.issueServer(listen)
-	if err != nil {
-		return nil, err
+	var mu sync.Mutex
+	var present *tls.Certificate
+	certificate := func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if present == nil || time.Now().Before(present.Leaf.NotBefore) {
+			c, err := a.issueServer(listen)
+			if err != nil {
+				return nil, err
+			}
+			pair, err := tls.X509KeyPair(c.CertificatePEM, c.KeyPEM)
+			if err != nil {
+				return nil, fmt.Errorf("load the daemon's certificate: %w", err)
+			}
+			present = &pair
+		}
+		return present, nil
 	}
-	pair, err := tls.X509KeyPair(c.CertificatePEM, c.KeyPEM)
-	if err != nil {
-		return nil, fmt.Errorf("load the daemon's certificate: %w", err)
+	if _, err := certificate(nil); err != nil {
+		return nil, err
 	}
 	roots := x509.NewCertPool()
 	roots.AddCert(a.cert)
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS13,
-		Certificates:           []tls.Certificate{pair},
+		GetCertificate:         certificate,
 		ClientAuth:             tls.RequireAndVerifyClientCert,
 		ClientCAs:              roots,
 		SessionTicketsDisabled: true,
@@ -158,29 +172,31 @@ func ClientConfig(dir string) (*tls.Config, error) {
 	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, RootCAs: roots}, nil
 }
 
-// ErrExpired is wrapped when a guest's certificate has expired. The message names the
-// guest, the date and the command that issues a new one.
+// ErrExpired is wrapped when the certificate of a guest or a policy client has expired. The message names
+// whose it is, the date and the command that issues a new one.
 var ErrExpired = errors.New("certificate has expired")
 
 type expiredError struct {
-	guest string
-	date  time.Time
+	of, enroll string // whose it is, and the command with what to do next
+	date       time.Time
 }
 
 func (e *expiredError) Error() string {
-	return fmt.Sprintf("certificate of guest %s expired on %s; run unnest hostd enroll %s on the host and copy the files to the guest",
-		e.guest, e.date.UTC().Format(time.DateOnly), e.guest)
+	return fmt.Sprintf("certificate of %s expired on %s; run unnest hostd %s", e.of, e.date.UTC().Format(time.DateOnly), e.enroll)
 }
 
 func (e *expiredError) Unwrap() error { return ErrExpired }
 
 // Expired returns an error that wraps ErrExpired, for a certificate that has expired.
 func Expired(c *x509.Certificate) error {
+	if tenant, err := PolicyTenant(c); err == nil {
+		return &expiredError{"the policy client of tenant " + tenant, "policy enroll " + tenant + " on the host and start the client with the files", c.NotAfter}
+	}
 	name, err := nameOf(c)
 	if err != nil {
 		name = "of unknown name"
 	}
-	return &expiredError{name, c.NotAfter}
+	return &expiredError{"guest " + name, "enroll " + name + " on the host and copy the files to the guest", c.NotAfter}
 }
 
 // CheckExpired returns an error that wraps ErrExpired if the handshake of a server with

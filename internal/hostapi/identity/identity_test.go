@@ -125,6 +125,25 @@ func pairOf(t *testing.T, c Credentials, err error) tls.Certificate {
 	return pair
 }
 
+// When the clock has been put back behind the beginning of the daemon's certificate, which no guest takes then, there is another.
+func TestClockWasAhead(t *testing.T) {
+	config, err := open(t, t.TempDir()).ServerConfig(net.IPv4(127, 0, 0, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := config.GetCertificate(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if same, err := config.GetCertificate(nil); same.Leaf != first.Leaf || err != nil {
+		t.Errorf("another certificate without need, %v", err)
+	}
+	first.Leaf.NotBefore = time.Now().Add(time.Hour)
+	if next, err := config.GetCertificate(nil); err != nil || next.Leaf == first.Leaf || next.Leaf.NotBefore.After(time.Now()) {
+		t.Errorf("got %v, %v", next.Leaf, err)
+	}
+}
+
 func TestRefusedClients(t *testing.T) {
 	a, other := open(t, t.TempDir()), open(t, t.TempDir())
 	roots := x509.NewCertPool()

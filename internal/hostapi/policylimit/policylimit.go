@@ -67,8 +67,12 @@ const (
 	ServiceMemory = 16
 )
 
-// RulePeers is the number of peers in a rule of a message; a rule with more is split.
-const RulePeers = 1000
+// RulePeers and RuleServices are the numbers of peers and services in a rule of a message; a rule with more is split. They take 49,000 bytes
+// if all have the longest text, and the daemon takes messages of 64 KiB.
+const (
+	RulePeers    = 500
+	RuleServices = 700
+)
 
 // What each pod has in addition: its name, addresses and node.
 const (
@@ -84,9 +88,9 @@ type Size struct {
 
 // Add adds a rule of some pods, which share its peers.
 func (s *Size) Add(pods, ranges, services int) {
-	rules := max(1, (ranges+RulePeers-1)/RulePeers)
-	s.Memory += RangeMemory*ranges + pods*rules*(RuleMemory+ServiceMemory*services)
-	s.Peers += pods * (ranges + rules*services)
+	times, parts := max(1, (ranges+RulePeers-1)/RulePeers), max(1, (services+RuleServices-1)/RuleServices)
+	s.Memory += RangeMemory*ranges + pods*times*(parts*RuleMemory+ServiceMemory*services)
+	s.Peers += pods * (parts*ranges + times*services)
 }
 
 // Upper bounds of the bytes of a transaction.

@@ -84,7 +84,7 @@ func (h *Handler) wantedNIC(t *tenant.Tenant, r *hostdpb.AttachNICRequest) (w gu
 	}
 	for _, s := range r.GetAddresses() {
 		a, err := netip.ParsePrefix(s)
-		if err != nil {
+		if err != nil || a.Addr().Is4In6() {
 			return w, grpcstatus.Errorf(codes.InvalidArgument, "address %.60q: want ADDRESS/PREFIX-LENGTH", s)
 		}
 		n.Addresses = append(n.Addresses, a)

@@ -64,6 +64,10 @@ func TestAddressesOfARequest(t *testing.T) {
 		t.Errorf("got %v, want InvalidArgument with %q", err, want)
 	}
 	r.Addresses = r.Addresses[:16]
+	mapped := &hostdpb.AttachNICRequest{ContainerId: r.GetContainerId(), Interface: r.GetInterface(), Network: r.GetNetwork(), Addresses: []string{"::ffff:10.0.0.5/120"}}
+	if _, err := h.wantedNIC(tenant, mapped); grpcstatus.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), `address "::ffff:10.0.0.5/120"`) {
+		t.Errorf("an IPv4 address written as an IPv6 one: got %v", err)
+	}
 	if w, err := h.wantedNIC(tenant, r); err != nil || len(w.Record.Addresses) != 16 {
 		t.Errorf("got %v, %v, want 16 addresses", w.Record.Addresses, err)
 	}

@@ -10,6 +10,10 @@ import (
 // least: a third of all, when guests begin to renew theirs.
 const OfferLeft = 10 * 24 * time.Hour
 
+// offerLife is the longest life of a guest's certificate: package identity issues it for 30 days, and lets it begin a day earlier. One with more
+// left has not begun: the clock was ahead when it was issued.
+const offerLife = 31 * 24 * time.Hour
+
 // Revoked reports whether all certificates were revoked. Then the guest gets no other before
 // it is enrolled again.
 func (s Set) Revoked() bool {
@@ -24,7 +28,8 @@ func (s Set) Offered(prefix string, now time.Time) bool {
 		return false
 	}
 	c := s.Certificates[i]
-	return c.live(now) && c.Until.IsZero() && c.Expires.Sub(now) >= OfferLeft
+	left := c.Expires.Sub(now)
+	return c.live(now) && c.Until.IsZero() && left >= OfferLeft && left <= offerLife
 }
 
 // Offer adds a certificate that no other vouches for: the VMM hands it to its guest. As with

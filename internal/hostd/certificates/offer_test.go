@@ -36,10 +36,10 @@ func TestOffer(t *testing.T) {
 	}
 }
 
-// An offer is replaced when a third of its life is left.
+// An offer is replaced when a third of its life is left, or when it has not begun, because the clock was ahead.
 func TestOfferEnds(t *testing.T) {
 	s := Set{Enrolled: "0"}.Offer(certificate("a"), begin)
-	for left, stays := range map[time.Duration]bool{OfferLeft: true, OfferLeft - time.Second: false, -time.Second: false} {
+	for left, stays := range map[time.Duration]bool{OfferLeft: true, OfferLeft - time.Second: false, -time.Second: false, offerLife: true, offerLife + time.Second: false} {
 		if got := s.Offered("a", certificate("a").Expires.Add(-left)); got != stays {
 			t.Errorf("%v before it expires: offered %v", left, got)
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"unnest.io/unnest/internal/hostd/certificates"
+	"unnest.io/unnest/internal/hostd/quota"
 	"unnest.io/unnest/internal/hostd/record"
 	"unnest.io/unnest/internal/hostd/status"
 )
@@ -72,8 +73,15 @@ func (k *Store) DescribeCertificates(r record.Guest) (all []status.Certificate, 
 	return all, current.Expires
 }
 
-// WarnOfExpiry logs once a day which certificates expire soon.
-func (k *Store) WarnOfExpiry(records []record.Guest, now time.Time) {
+// WarnOfExpiry logs once a day which certificates of guests, and of policy clients of tenants, expire soon.
+func (k *Store) WarnOfExpiry(records []record.Guest, tenants []quota.Tenant, now time.Time) {
+	for _, t := range tenants {
+		r, _ := k.policyClient(t.Name)
+		if k.expiries.due(certificates.Certificate{SHA256: r.CertificateSHA256, Expires: r.CertificateExpires}, now) {
+			k.log.Warn("certificate of policy client expires soon, or has expired: run unnest hostd policy enroll "+t.Name+" --state "+k.stateDir+", and restart the client",
+				"tenant", t.Name, "expires", r.CertificateExpires)
+		}
+	}
 	for _, r := range records {
 		c, ok := k.certificatesOf(r).Current(now)
 		switch {

@@ -59,14 +59,25 @@ func RevokePolicy(ctx context.Context, stateDir, tenant string) error {
 	return status.CheckConnections(ctx, stateDir)
 }
 
-// CheckPolicyClient returns an error unless a certificate is the latest of a tenant's policy
-// client.
-func (k *Store) CheckPolicyClient(tenant string, c *x509.Certificate) error {
-	var r policyClient
+// policyClient reads the record of a tenant's policy client.
+func (k *Store) policyClient(tenant string) (r policyClient, err error) {
 	content, err := os.ReadFile(policyClientPath(k.stateDir, tenant))
 	if err == nil {
 		err = json.Unmarshal(content, &r)
 	}
+	return r, err
+}
+
+// PolicyClientExpires returns when the certificate of a tenant's policy client expires, zero if the tenant has none.
+func (k *Store) PolicyClientExpires(tenant string) time.Time {
+	r, _ := k.policyClient(tenant)
+	return r.CertificateExpires
+}
+
+// CheckPolicyClient returns an error unless a certificate is the latest of a tenant's policy
+// client.
+func (k *Store) CheckPolicyClient(tenant string, c *x509.Certificate) error {
+	r, err := k.policyClient(tenant)
 	switch {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return grpcstatus.Errorf(codes.Internal, "the host daemon cannot read the record of the policy client of tenant %s", tenant)

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"crypto/tls"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"unnest.io/unnest/internal/hostapi/identity/identitytest"
 	"unnest.io/unnest/internal/hostd/guestrun"
 	"unnest.io/unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/hostd/statefile"
 )
 
 // The log names the guest whose certificate has expired.
@@ -108,6 +110,25 @@ func TestExpiryWarning(t *testing.T) {
 		t.Errorf("status has %v, want %v", s.Guests[0].CertificateExpires, c.Expires)
 	}
 	if text := scrape(d); !strings.Contains(text, `unnest_guest_certificate_expiry_seconds{guest="node1"} 69`) { // 691,199 s
+		t.Error("metrics do not have the expiry")
+	}
+}
+
+// So do they of a tenant's policy client, which does not renew its certificate.
+func TestPolicyClientExpiryWarning(t *testing.T) {
+	dir, now := t.TempDir(), time.Now()
+	d, log := testDaemon(t, dir)
+	expires := now.Add(8*24*time.Hour + time.Minute)
+	if err := statefile.Write(filepath.Join(dir, "policy-clients", "default.json"), map[string]any{"certificate_sha256": "f00", "certificate_expires": expires}); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ hours, want int }{{0, 0}, {25, 1}, {26, 1}, {8*24 + 1, 2}} {
+		d.warnOfExpiry(now.Add(time.Duration(c.hours) * time.Hour))
+		if got := len(log.with("level=WARN", "unnest hostd policy enroll default", "tenant=default")); got != c.want {
+			t.Errorf("after %d hours: %d warnings, want %d: %q", c.hours, got, c.want, log.lines)
+		}
+	}
+	if text := scrape(d); !strings.Contains(text, `unnest_policy_client_certificate_expiry_seconds{tenant="default"} 691`) {
 		t.Error("metrics do not have the expiry")
 	}
 }

@@ -133,7 +133,7 @@ func (d *daemon) endOtherShares() {
 // warnOfExpiry logs which certificates expire soon.
 func (d *daemon) warnOfExpiry(now time.Time) {
 	records, _ := d.records()
-	d.credentials.WarnOfExpiry(records, now)
+	d.credentials.WarnOfExpiry(records, d.quotas().Tenants, now)
 }
 
 // records returns the records that can be read. The error says which cannot.

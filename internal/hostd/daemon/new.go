@@ -15,6 +15,7 @@ import (
 	"unnest.io/unnest/internal/hostd/ports"
 	"unnest.io/unnest/internal/hostd/segments"
 	"unnest.io/unnest/internal/hostd/shares"
+	"unnest.io/unnest/internal/hostd/statefile"
 	"unnest.io/unnest/internal/hostd/status"
 	"unnest.io/unnest/internal/hostd/tenant"
 	"unnest.io/unnest/internal/hostd/turns"
@@ -38,6 +39,7 @@ func newDaemon(c Config) (*daemon, error) {
 	if err != nil {
 		return nil, err
 	}
+	statefile.RemoveLeftovers(c.StateDir, time.Now().Add(-time.Hour)) // a command may be writing
 	d := &daemon{
 		config: c, media: media, metrics: m, since: time.Now(), reloaded: status.Configuration{Loaded: time.Now()}, logs: guestlog.New(c.Logger),
 		tenants: map[string]*tenant.Tenant{}, guests: map[string]*guestrun.Guest{},

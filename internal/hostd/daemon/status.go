@@ -46,7 +46,7 @@ func (d *daemon) status(ctx context.Context) status.Status {
 	s.Segments = d.host.Segments.Status()
 	for _, t := range d.allTenants() {
 		stats, owned := t.Stats()
-		ts := status.Tenant{Name: t.Name, Bridge: t.Now().Bridge, Attachments: owned, AddressesInUse: stats.InUse, AddressesCooling: stats.Cooling, Policies: d.host.Ports.Policies.Status(t.Name)}
+		ts := status.Tenant{Name: t.Name, Bridge: t.Now().Bridge, Attachments: owned, AddressesInUse: stats.InUse, AddressesCooling: stats.Cooling, Policies: d.host.Ports.Policies.Status(t.Name), PolicyClientExpires: d.credentials.PolicyClientExpires(t.Name)}
 		for _, p := range s.Segments {
 			if p.Tenant == t.Name {
 				ts.Segments++

@@ -50,8 +50,11 @@ var (
 	dropped   = counter("segment_dropped_frames_total", "Frames that a segment has not passed on, by reason.", "tenant,pod,reason")
 )
 
-// expiry is negative after the certificate has expired.
-var expiry = prometheus.NewDesc("unnest_guest_certificate_expiry_seconds", "Seconds until the certificate of a guest expires.", []string{"guest"}, nil)
+// They are negative after the certificate has expired.
+var (
+	expiry       = prometheus.NewDesc("unnest_guest_certificate_expiry_seconds", "Seconds until the certificate of a guest expires.", []string{"guest"}, nil)
+	policyExpiry = prometheus.NewDesc("unnest_policy_client_certificate_expiry_seconds", "Seconds until the certificate of a tenant's policy client expires.", []string{"tenant"}, nil)
+)
 
 // Describe implements prometheus.Collector.
 func (g gauges) Describe(c chan<- *prometheus.Desc) { prometheus.DescribeByCollect(g, c) }
@@ -93,6 +96,9 @@ func (g gauges) Collect(c chan<- prometheus.Metric) {
 		send(target, uint64(guest.PoolTarget), guest.Name)
 	}
 	for _, t := range s.Tenants {
+		if !t.PolicyClientExpires.IsZero() {
+			c <- prometheus.MustNewConstMetric(policyExpiry, prometheus.GaugeValue, time.Until(t.PolicyClientExpires).Seconds(), t.Name)
+		}
 		send(addresses, uint64(t.AddressesInUse), t.Name, "in use")
 		send(addresses, uint64(t.AddressesCooling), t.Name, "cooling")
 		send(segments, uint64(t.Segments), t.Name)

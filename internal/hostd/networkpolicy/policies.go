@@ -82,7 +82,7 @@ func openFilter(ports []isolation.Port) (Filter, error) {
 // Configure.
 func New(stateDir string, log *slog.Logger) *Policies {
 	return &Policies{
-		stateDir: stateDir, log: log, Open: openFilter, addresses: isolation.Addresses, disk: disk{statefile.Stream, os.Truncate, os.Rename, os.Remove},
+		stateDir: stateDir, log: log, Open: openFilter, addresses: isolation.Addresses, disk: disk{statefile.Stream, statefile.Truncate, statefile.Rename, os.Remove},
 		tenants: map[string]*tenant{}, ports: map[string]podPort{}, spoken: map[string]map[netip.Addr]string{}, inForce: map[string][]isolation.Port{},
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+
+	"unnest.io/unnest/internal/hostd/statefile"
 )
 
 // A record of a tenant says what its pods here may do. It has what the kernel has taken, and
@@ -87,7 +89,7 @@ func (p *Policies) keep(tenant string, pods map[string]podRules) (unkept string,
 	emptyErr := p.disk.truncate(path, 0)
 	if errors.Is(emptyErr, fs.ErrNotExist) { // if it is quarantined, that is the same for the next daemon
 		if _, emptyErr = os.Stat(quarantined(path)); emptyErr != nil { // there was no space for the first one; an empty one needs none
-			emptyErr = os.WriteFile(path, nil, 0o600)
+			emptyErr = errors.Join(os.WriteFile(path, nil, 0o600), statefile.Truncate(path, 0)) // it lasts
 		}
 	}
 	if emptyErr != nil {

@@ -241,16 +241,12 @@ func (p *Ports) Check(port, bridge string, addresses []netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	all, err := t.Ports()
-	if err != nil {
-		return err
-	}
-	i := slices.IndexFunc(all, func(g antispoof.Port) bool { return g.Interface == port })
-	if i < 0 {
+	guarded, ok := t.Port(port)
+	if !ok {
 		return fmt.Errorf("the packet filter does not guard port %s", port)
 	}
 	for _, a := range addresses {
-		if !slices.Contains(all[i].Addresses, a) {
+		if !slices.Contains(guarded.Addresses, a) {
 			return fmt.Errorf("the packet filter does not let port %s send from %s", port, a)
 		}
 	}

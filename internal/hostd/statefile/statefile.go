@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -38,16 +39,42 @@ func Stream(path string, content func(io.Writer) error) error {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
+		err = Rename(f.Name(), path)
 	}
 	if err != nil {
 		_ = os.Remove(f.Name())
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	if err := SyncDirectory(filepath.Dir(path)); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
 	return nil
+}
+
+// RemoveLeftovers removes from a state directory the files that processes have not finished before a time, because they were killed.
+func RemoveLeftovers(stateDir string, before time.Time) {
+	for _, pattern := range []string{"*.pem.[0-9]*", "*/*.json.[0-9]*", "*/*/*.json.[0-9]*"} {
+		paths, _ := filepath.Glob(filepath.Join(stateDir, pattern))
+		for _, path := range paths {
+			if info, err := os.Lstat(path); err == nil && info.ModTime().Before(before) {
+				_ = os.Remove(path)
+			}
+		}
+	}
+}
+
+// Truncate is os.Truncate of a file that has this size also after the host has failed.
+func Truncate(path string, size int64) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Truncate(size), f.Sync(), f.Close(), SyncDirectory(filepath.Dir(path)))
+}
+
+// Rename is os.Rename within a directory that lasts.
+func Rename(from, to string) error {
+	if err := os.Rename(from, to); err != nil {
+		return err
+	}
+	return SyncDirectory(filepath.Dir(to))
 }
 
 // WhileLocked calls f while no other process has the lock of a directory.

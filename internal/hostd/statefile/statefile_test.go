@@ -2,10 +2,13 @@ package statefile
 
 import (
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // A file is replaced whole, by one that only root can read. One that cannot be written
@@ -49,5 +52,44 @@ func TestLockNamesDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "gone")
 	if err := WhileLocked(dir, func() error { return nil }); err == nil || !strings.HasPrefix(err.Error(), "lock directory "+dir+": ") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// What a process that was killed has left goes, and nothing else: another process may be writing, and a record that was moved aside stays.
+func TestRemoveLeftovers(t *testing.T) {
+	dir, now := t.TempDir(), time.Now()
+	file := func(path string, age time.Duration) string {
+		path = filepath.Join(dir, path)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600), os.Chtimes(path, now.Add(-age), now.Add(-age))); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	gone := []string{file("authority.pem.12", 2*time.Hour), file("policies/shop.json.3456", 2*time.Hour), file("guests/node1/guest.json.7", 2*time.Hour)}
+	stay := []string{file("policies/shop.json", 2*time.Hour), file("policies/shop.json.quarantined", 2*time.Hour), file("policies/shop.json.99", time.Minute)}
+	RemoveLeftovers(dir, now.Add(-time.Hour))
+	for _, path := range gone {
+		if _, err := os.Stat(path); err == nil {
+			t.Errorf("%s is still there", path)
+		}
+	}
+	for _, path := range stay {
+		if _, err := os.Stat(path); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A file that is not there is not made.
+func TestTruncate(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	if err := Truncate(path, 0); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("got %v", err)
+	}
+	if err := errors.Join(os.WriteFile(path, []byte("text"), 0o600), Truncate(path, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if content, err := os.ReadFile(path); err != nil || len(content) > 0 {
+		t.Errorf("got %q, %v", content, err)
 	}
 }

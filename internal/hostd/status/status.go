@@ -126,6 +126,8 @@ type Tenant struct {
 	Segments         int    `json:"segments"`
 	// Policies is nil if the tenant has no networkPolicy.
 	Policies *Policies `json:"policies,omitempty"`
+	// PolicyClientExpires is when the certificate of the policy client expires, zero if there is none.
+	PolicyClientExpires time.Time `json:"policy_client_expires,omitzero"`
 }
 
 // Policies are the network policies of a tenant.

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -83,8 +84,8 @@ func (s *apiServer) list(w http.ResponseWriter, resource string) {
 }
 
 func (s *apiServer) watch(w http.ResponseWriter, r *http.Request, resource string) {
-	events := make(chan event, 100)
 	s.mu.Lock()
+	events := make(chan event, 100+len(s.objects[resource]))
 	for _, o := range s.objects[resource] { // what changed since the list
 		events <- event{"MODIFIED", o}
 	}
@@ -143,12 +144,13 @@ func prepare(o any) (resource, name string) {
 // hostDaemon takes policies and passes commits on.
 type hostDaemon struct {
 	hostdpb.UnimplementedHostPolicyServer
-	commits chan commit
-	ended   chan []string // to tell the client
-	owned   chan *hostdpb.Ownership
-	fail    chan struct{} // ends the stream
-	refused []string      // namespaces
-	answer  chan struct{} // has a value, or is closed, when a commit may be answered. nil: at once
+	commits   chan commit
+	ended     chan []string // to tell the client
+	owned     chan *hostdpb.Ownership
+	fail      chan struct{} // ends the stream
+	refused   []string      // namespaces
+	answer    chan struct{} // has a value, or is closed, when a commit may be answered. nil: at once
+	forgotten sync.Map      // names of pods that the client was told to send again
 }
 
 // commit is the requests of one commit.
@@ -156,6 +158,7 @@ type commit struct {
 	pods    map[string]*hostdpb.PodPolicy
 	removed []string
 	first   bool // of its stream
+	both    bool // the daemon had what ends and what begins at once, for which there may be no room
 }
 
 func newHostDaemon(t *testing.T) (*hostDaemon, hostdpb.HostPolicyClient) {
@@ -200,6 +203,9 @@ func (d *hostDaemon) Apply(stream hostdpb.HostPolicy_ApplyServer) error {
 				return err
 			}
 		case pods := <-d.ended:
+			for _, name := range pods {
+				d.forgotten.Store(name, true)
+			}
 			sending.Lock()
 			err := stream.Send(&hostdpb.ApplyResponse{Ended: pods})
 			sending.Unlock()
@@ -212,15 +218,21 @@ func (d *hostDaemon) Apply(stream hostdpb.HostPolicy_ApplyServer) error {
 
 func (d *hostDaemon) receive(stream hostdpb.HostPolicy_ApplyServer, sending *sync.Mutex) error {
 	next := commit{pods: map[string]*hostdpb.PodPolicy{}, first: true}
+	has := map[string]bool{}
 	for {
 		r, err := stream.Recv()
 		if err != nil {
 			return err
 		}
 		if p := r.GetPod(); p != nil {
-			next.pods[p.GetPod()] = p
+			_, forgotten := d.forgotten.LoadAndDelete(p.GetPod())
+			next.both = next.both || has[p.GetPod()] && !forgotten
+			next.pods[p.GetPod()], has[p.GetPod()] = p, true
+			next.removed = slices.DeleteFunc(next.removed, func(name string) bool { return name == p.GetPod() })
 		}
 		if r.GetRemove() != "" {
+			next.both = next.both || len(next.pods) > 0
+			delete(has, r.GetRemove())
 			next.removed = append(next.removed, r.GetRemove())
 		}
 		if r.GetCommit() {

@@ -7,12 +7,14 @@
 package policyclient
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
 	"reflect"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -22,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/policylimit"
 	"unnest.io/unnest/internal/kube/networkpolicy"
 )
 
@@ -72,7 +75,8 @@ type client struct {
 	refusals   *refusals
 	invalid    string // what was logged last
 	addresses  networkpolicy.Addresses
-	memory     int // that the daemon has for the rules; 0: it does not say
+	memory     int  // that the daemon has for the rules; 0: it does not say
+	crowded    bool // there are more pods than the daemon takes
 }
 
 func (c *client) change() {
@@ -230,20 +234,21 @@ func (c *client) answered(ctx context.Context, r *hostdpb.ApplyResponse, sent ma
 	return false
 }
 
-// send sends what differs from what was sent, and commits it, if anything does.
+// send sends what differs from what was sent, and commits it, if anything does. What ends, also of pods that change, comes first: the daemon need not
+// have room for both.
 func (c *client) send(ctx context.Context, stream hostdpb.HostPolicy_ApplyClient, sent map[types.NamespacedName]podState, first bool) (committed bool, err error) {
 	now := c.states(ctx)
 	var all []*hostdpb.ApplyRequest
-	for name, state := range now {
-		if was, ok := sent[name]; !ok || !reflect.DeepEqual(was, state) {
-			all = append(all, requests(name.String(), state)...)
-			sent[name] = state
-		}
-	}
-	for name := range sent {
-		if _, ok := now[name]; !ok {
+	for name, was := range sent {
+		if state, ok := now[name]; !ok || !reflect.DeepEqual(was, state) {
 			all = append(all, &hostdpb.ApplyRequest{Remove: name.String()})
 			delete(sent, name)
+		}
+	}
+	for name, state := range now {
+		if _, ok := sent[name]; !ok {
+			all = append(all, requests(name.String(), state)...)
+			sent[name] = state
 		}
 	}
 	if len(all) == 0 && !first {
@@ -268,14 +273,36 @@ func (c *client) states(ctx context.Context) map[types.NamespacedName]podState {
 		c.invalid = text
 	}
 	c.refusals.say(ctx, "the policy client", t.Refused)
+	bound := slices.DeleteFunc(cluster.Pods, func(p *corev1.Pod) bool { // one that is not bound has no NIC
+		_, ok := t.Rules[nameOf(p)]
+		return !ok || p.Spec.NodeName == ""
+	})
 	states := map[types.NamespacedName]podState{}
-	for _, p := range cluster.Pods {
-		name := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
-		if r, ok := t.Rules[name]; ok && p.Spec.NodeName != "" { // one that is not bound has no NIC
-			states[name] = podState{p.UID, p.Spec.NodeName, addresses(p), r}
-		}
+	for _, p := range c.within(bound) {
+		states[nameOf(p)] = podState{p.UID, p.Spec.NodeName, addresses(p), t.Rules[nameOf(p)]}
 	}
 	return states
+}
+
+// within returns as many pods as the daemon takes: those with a NIC here, and others in the order of their names. When another one gets a NIC, the
+// daemon says so, and it is among them. Until then its NIC is closed.
+func (c *client) within(pods []*corev1.Pod) []*corev1.Pod {
+	crowded := len(pods) > policylimit.Pods
+	if crowded && !c.crowded {
+		c.log.Warn("the cluster has more pods on nodes than the host daemon takes: pods without a NIC here wait for their policies when they get one", "pods", len(pods), "most", policylimit.Pods)
+	}
+	if c.crowded = crowded; !crowded {
+		return pods
+	}
+	slices.SortFunc(pods, func(a, b *corev1.Pod) int { // those away have no addresses
+		return cmp.Or(cmp.Compare(len(c.addresses.Attached[b.UID].Addresses), len(c.addresses.Attached[a.UID].Addresses)),
+			cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return pods[:policylimit.Pods]
+}
+
+func nameOf(p *corev1.Pod) types.NamespacedName {
+	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 }
 
 func addresses(p *corev1.Pod) (all []netip.Addr) {

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"unnest.io/unnest/internal/hostapi/hostdpb"
+	"unnest.io/unnest/internal/hostapi/policylimit"
 	"unnest.io/unnest/internal/kube/splitpod"
 )
 
@@ -64,6 +65,9 @@ func next(t *testing.T, d *hostDaemon, what string, wanted func(commit) bool) {
 	for end := time.After(patience); ; {
 		select {
 		case c := <-d.commits:
+			if c.both {
+				t.Errorf("%s: the daemon has what ends and what begins at once", what)
+			}
 			if wanted(c) {
 				return
 			}
@@ -120,6 +124,26 @@ func TestRun(t *testing.T) {
 	api.remove(newPod("b", "10.0.0.2"))
 	next(t, d, "removed", func(c commit) bool {
 		return slices.Equal(c.removed, []string{"web/b"}) && len(peers(c.pods["web/a"])) == 0 && peers(c.pods["web/a"]) != nil
+	})
+}
+
+// A cluster with more pods than a client may name has policies: the client names those with a NIC on the host, and others as far as there is
+// room. A pod that comes next has its policy once it has its NIC.
+func TestAttackManyPods(t *testing.T) {
+	api := newAPIServer(t)
+	all := []any{&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "web"}}, denyExcept("none"), newPod("z", "")}
+	for i := range policylimit.Pods {
+		p := newPod(fmt.Sprint(i), "")
+		p.Labels = nil
+		all = append(all, p)
+	}
+	api.set(all...)
+	d, daemon := newHostDaemon(t)
+	start(t, api.config(), daemon)
+	next(t, d, "at first", func(c commit) bool { return len(c.pods) == policylimit.Pods && c.pods["web/z"] == nil })
+	d.owned <- &hostdpb.Ownership{Pods: []*hostdpb.AttachedPod{{Uid: "uid-z", Addresses: []string{"10.0.0.7"}, Node: "node1"}}}
+	next(t, d, "a NIC", func(c commit) bool {
+		return len(c.pods) == 1 && c.pods["web/z"].GetIngress() != nil && len(c.removed) == 1
 	})
 }
 

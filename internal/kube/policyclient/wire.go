@@ -60,12 +60,18 @@ func rules(d *networkpolicy.Direction) (all []*hostdpb.PolicyRule) {
 		for _, s := range r.Services {
 			services = append(services, &hostdpb.PolicyService{Protocol: protocols[s.Protocol], First: uint32(s.First), Last: uint32(s.Last)})
 		}
+		parts := slices.Collect(slices.Chunk(services, policylimit.RuleServices))
+		if len(services) == 0 {
+			parts = append(parts, nil)
+		}
 		for chunk := range slices.Chunk(r.Peers, policylimit.RulePeers) {
-			rule := &hostdpb.PolicyRule{Services: services}
+			var peers []string
 			for _, p := range chunk {
-				rule.Peers = append(rule.Peers, p.String())
+				peers = append(peers, p.String())
 			}
-			all = append(all, rule)
+			for _, part := range parts {
+				all = append(all, &hostdpb.PolicyRule{Peers: peers, Services: part})
+			}
 		}
 	}
 	return all

@@ -11,8 +11,48 @@ import (
 
 	"unnest.io/unnest/internal/hostapi/hostdpb"
 	"unnest.io/unnest/internal/hostapi/iprange"
+	"unnest.io/unnest/internal/hostapi/policylimit"
 	"unnest.io/unnest/internal/kube/networkpolicy"
 )
+
+// Rules of a policy with many ports and full-length addresses fit into messages, and into the size by which the client refuses them. Else one
+// user's policy would hold up those of all others.
+func TestAttackLargeRule(t *testing.T) {
+	var peers []iprange.Range
+	for i := range 3000 { // no two are adjacent
+		full := func(last byte) netip.Addr {
+			return netip.AddrFrom16([16]byte{0xfd, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x10 | byte(i>>8), byte(i), 0xff, last})
+		}
+		peers = append(peers, iprange.Range{First: full(0xf0), Last: full(0xfa)})
+	}
+	var services []networkpolicy.Service
+	for port := range uint16(6000) {
+		services = append(services, networkpolicy.Service{Protocol: corev1.ProtocolTCP, First: 20000 + 2*port, Last: 20000 + 2*port})
+	}
+	all := requests("web/a", podState{rules: networkpolicy.Rules{Ingress: &networkpolicy.Direction{Allow: []networkpolicy.Rule{{Peers: peers, Services: services}, {Peers: peers}}}}})
+	pairs, sent := 0, policylimit.Size{}
+	for i, r := range all {
+		if size := proto.Size(r); size > 64<<10 {
+			t.Errorf("message %d has %d bytes", i, size)
+		}
+		for _, rule := range append(r.GetPod().GetIngress().GetAllow(), r.GetMore().GetIngress().GetAllow()...) {
+			p, s := len(rule.GetPeers()), len(rule.GetServices())
+			pairs += p * max(1, s)
+			sent.Memory += policylimit.RuleMemory + policylimit.ServiceMemory*s
+			sent.Peers += p + s
+		}
+	}
+	if want := len(peers) * (len(services) + 1); pairs != want {
+		t.Errorf("%d pairs of a peer and a service, want %d", pairs, want)
+	}
+	var counted policylimit.Size
+	counted.Add(1, len(peers), len(services))
+	counted.Add(1, len(peers), 0)
+	counted.Memory -= 2 * policylimit.RangeMemory * len(peers)
+	if sent != counted {
+		t.Errorf("the rules take %+v, counted as %+v", sent, counted)
+	}
+}
 
 // A policy of any size fits into messages, and is the same after them.
 func TestRequests(t *testing.T) {

@@ -355,6 +355,22 @@ func wantPorts(n *network, t *Table, want []Port) {
 	}
 }
 
+// One port is known without a look at those of all others, which would hold a tenant's changes up as often as another one checks: also when the
+// kernel cannot be asked.
+func TestAttackManyChecks(t *testing.T) {
+	inNetwork(t, func(n *network) {
+		table, want := open(n), somePorts(2)
+		n.check(table.Reset(want))
+		n.check(table.ns.Close())
+		if got, ok := table.Port("tap0001"); !ok || !slices.Equal(got.Addresses, want[1].Addresses) {
+			t.Errorf("got %v, %v, want %v", got, ok, want[1])
+		}
+		if got, ok := table.Port("tap0002"); ok {
+			t.Errorf("got %v, want none", got)
+		}
+	})
+}
+
 // A thousand ports, set concurrently from threads outside the namespace, are all in the
 // kernel, also after the table is opened again.
 func TestManyPorts(t *testing.T) {

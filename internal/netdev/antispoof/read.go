@@ -20,6 +20,14 @@ func (t *Table) Ports() ([]Port, error) {
 	return parsePorts(elements), nil
 }
 
+// Port returns a port that is guarded. It asks the kernel for nothing, however many ports there are: Watch keeps the kernel as the Table is.
+func (t *Table) Port(iface string) (p Port, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	p, ok = t.ports[iface]
+	return p, ok
+}
+
 // elements lists those elements of the kernel's sets that have the form of ours.
 func (t *Table) elements() ([]element, error) {
 	c, err := t.conn.New()

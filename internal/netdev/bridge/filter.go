@@ -83,20 +83,47 @@ func (f *Filter) Watch(ctx context.Context, restored func(by nft.Generation, err
 
 // apply replaces the table, whatever was there before, in one transaction. Rules that
 // someone has saved and restored can differ from ours in ways that the kernel does not
-// let us correct.
+// let us correct. What counts connections stays; if it is not ours, or others change the table at the same time, it is
+// replaced, too: to filter matters more.
 func (f *Filter) apply(networks []Network) error {
-	c, err := nft.Connect(f.ns).New()
-	if err != nil {
-		return err
-	}
-	errs := []error{f.owner.Replace(c)}
 	if len(networks) == 0 { // nothing is to be filtered; the mark of the transaction is in the table
-		c.DelTable(f.table)
-		if err := errors.Join(append(errs, c.Flush())...); err != nil {
-			return fmt.Errorf("delete packet filter %s: %w", f.table.Name, err)
+		return f.transact(f.owner.Replace, func(c *nftables.Conn) error {
+			c.DelTable(f.table)
+			return nil
+		})
+	}
+	keep := map[string]bool{}
+	for i, n := range networks {
+		for _, s := range f.countSets(i, n) {
+			keep[s.Name] = true
 		}
+	}
+	clear := func(c *nftables.Conn) error { return f.owner.Clear(c, c, keep) }
+	fill := func(c *nftables.Conn) error { return f.fillTable(c, networks) }
+	if f.transact(clear, fill) == nil {
 		return nil
 	}
+	return f.transact(f.owner.Replace, fill)
+}
+
+func (f *Filter) transact(changes ...func(*nftables.Conn) error) error {
+	c, err := nft.Connect(f.ns).New()
+	for _, change := range changes {
+		if err == nil {
+			err = change(c)
+		}
+	}
+	if err == nil {
+		err = c.Flush()
+	}
+	if err != nil {
+		return fmt.Errorf("set packet filter %s: %w", f.table.Name, err)
+	}
+	return nil
+}
+
+func (f *Filter) fillTable(c *nftables.Conn, networks []Network) error {
+	var errs []error
 	for _, set := range f.sets() {
 		errs = append(errs, c.AddSet(set, nil))
 	}
@@ -107,10 +134,7 @@ func (f *Filter) apply(networks []Network) error {
 	for set, all := range f.elements(networks) { // last: those of maps name chains
 		errs = append(errs, nft.Change(c.SetAddElements, set, all))
 	}
-	if err := errors.Join(append(errs, c.Flush())...); err != nil {
-		return fmt.Errorf("set packet filter %s: %w", f.table.Name, err)
-	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // reasons are those for which packets are dropped, each with a counter.

@@ -63,7 +63,13 @@ func (f *Filter) ShareFragments(now time.Time) (limited, changed bool, err error
 		return limited, false, nil
 	}
 	f.limited = limited
-	if err := f.apply(f.networks); err != nil {
+	if len(f.networks) > 0 { // the rest of the table, and what it counts, stays
+		err = f.transact(f.owner.Mark, func(c *nftables.Conn) error {
+			f.addFragments(c)
+			return nil
+		})
+	}
+	if err != nil {
 		f.limited = !limited // the next call tries again
 		return f.limited, false, err
 	}

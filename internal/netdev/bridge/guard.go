@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -100,8 +101,22 @@ func newGuardSets(t *nftables.Table) guardSets {
 	}
 }
 
-// firstTenantSet is the ID of the first of two sets of each tenant.
+// firstTenantSet is the ID of the first of the sets of each tenant.
 const firstTenantSet = 100
+
+// countSets returns the sets that count the connections of network i: by port, of other protocols, and per second. They stay when the rest of the
+// table is replaced, because a connection counts only at its first packet. Their elements have the limit: with another one they are others.
+func (f *Filter) countSets(i int, n Network) (all []*nftables.Set) {
+	if n.Guard == nil || n.Guard.Connections == 0 {
+		return nil
+	}
+	keys := []nftables.SetDatatype{nftables.TypeInetService, nftables.TypeNFProto, nftables.TypeInetProto}
+	for id, name := range []string{"connections", "others", "rates"} { // nft does not read every character of a bridge in names
+		name = fmt.Sprintf("%s-%x-%d", name, n.Bridge, n.Guard.Connections)
+		all = append(all, dynamic(nft.NewSet(uint32(firstTenantSet+3*i+id), f.table, name, keys[id]), 0))
+	}
+	return all
+}
 
 // dynamic makes a set one that rules change. Its elements end after a time, 0 for never.
 func dynamic(s *nftables.Set, timeout time.Duration) *nftables.Set {
@@ -184,19 +199,20 @@ func (s guardSets) rules() map[string][][]expr.Any {
 
 const echoRequest = 8 // of ICMP
 
-// addGuard adds the chains and sets of tenant i.
-func (f *Filter) addGuard(c *nftables.Conn, i int, g Guard) error {
-	ports := dynamic(nft.NewSet(uint32(firstTenantSet+2*i), f.table, fmt.Sprintf("connections-%d", i), nftables.TypeInetService), 0)
-	others := dynamic(nft.NewSet(uint32(firstTenantSet+2*i+1), f.table, fmt.Sprintf("others-%d", i), nftables.TypeNFProto), 0) // of other protocols
+// addGuard adds the chains and sets of the tenant with network i.
+func (f *Filter) addGuard(c *nftables.Conn, i int, network Network) (err error) {
+	g, sets := network.Guard, f.countSets(i, network)
 	count := [][]expr.Any{nft.Jump("learn")}
 	if n := uint32(g.Connections); n > 0 {
 		each := nft.CountOver(max(n/shards, 1))
 		first := nft.NoStatus(nft.Confirmed) // once per connection
+		rate := nft.Over(uint64(max(n/connectionSeconds, 1)), n)
 		count = append(count,
-			nft.Rule(first, nft.In(f.guard.ported, nft.PayloadProtocol), nft.AddMasked(ports, each, sourcePort, []byte{0, shardMask}), drop("connections")),
-			nft.Rule(first, nft.NotIn(f.guard.ported, nft.PayloadProtocol), nft.Add(others, each, nft.Family), drop("connections")),
-			nft.Rule(first, nft.Over(uint64(max(n/connectionSeconds, 1)), n), drop("connections")),
+			nft.Rule(first, nft.In(f.guard.ported, nft.PayloadProtocol), nft.AddMasked(sets[0], each, sourcePort, []byte{0, shardMask}), drop("connections")),
+			nft.Rule(first, nft.NotIn(f.guard.ported, nft.PayloadProtocol), nft.Add(sets[1], each, nft.Family), drop("connections")),
+			nft.Rule(first, nft.AddMasked(sets[2], rate, version, []byte{0}), drop("connections")), // one key
 		)
+		err = errors.Join(c.AddSet(sets[0], nil), c.AddSet(sets[1], nil), c.AddSet(sets[2], nil))
 	}
 	var host, forward [][]expr.Any
 	if a := g.Daemon.Addr(); g.Daemon.IsValid() {
@@ -214,10 +230,6 @@ func (f *Filter) addGuard(c *nftables.Conn, i int, g Guard) error {
 		host = append(host, nft.Jump("services-only"))
 	}
 	host, forward = append(host, nft.Goto(countChain(i))), append(forward, nft.Goto(countChain(i)))
-	err := c.AddSet(ports, nil)
-	if err == nil {
-		err = c.AddSet(others, nil)
-	}
 	f.addRules(c, countChain(i), count)
 	f.addRules(c, hostChain(i), host)
 	f.addRules(c, forwardChain(i), forward)

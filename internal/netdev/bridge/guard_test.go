@@ -212,7 +212,7 @@ func TestGuardOfConnections(t *testing.T) {
 		if got := h.connections(); got < limit/4 || got > limit+3*limit/shards {
 			t.Errorf("the host tracks %d connections, want at most %d", got, limit)
 		}
-		if list := h.nft("", "list", "set", "inet", Tenants, "others-0"); strings.Count(list, "ct count") != 1 {
+		if list := h.nft("", "list", "set", "inet", Tenants, "others-726564-640"); strings.Count(list, "ct count") != 1 {
 			t.Errorf("other protocols are not counted together: %s", list)
 		}
 		dropped := func() uint64 {
@@ -235,6 +235,66 @@ func TestGuardOfConnections(t *testing.T) {
 			if time.Since(begin) > reachLimit {
 				t.Fatalf("the host tracks %d connections without a guard: the test shows nothing", h.connections())
 			}
+		}
+	})
+}
+
+// A tenant that has the filter replaced, as by fragments that are never finished, gets no further connections by that: neither at the same time,
+// nor per second. Nor does a reload that puts another tenant first give any.
+func TestAttackConnectionsAcrossReplacements(t *testing.T) {
+	inHost(t, func(h *host) {
+		const limit = 6400
+		mine, other := guarded(red, Guard{Connections: limit}), guarded(blue, Guard{Connections: limit})
+		h.check(h.ensure([]Network{mine, other}))
+		pod := h.attach("r1", "red", []string{"10.1.0.2/16"}, "10.1.0.1")
+		outside := h.attach("uplink", "", []string{"192.0.2.2/24"}, "192.0.2.1")
+		h.address("uplink", "192.0.2.1/24")
+		h.in(outside, h.serve)
+		if h.call(pod, "192.0.2.2", reachLimit) == "" { // resolves the next hops
+			t.Fatal("the pod does not reach the outside")
+		}
+		var to []string
+		for i := range 3 * limit {
+			to = append(to, fmt.Sprintf("192.0.2.2:%d", 20000+i))
+		}
+		begin := time.Now()
+		attack := func(what string) {
+			t.Helper()
+			h.send(pod, "udp", 300, to)
+			time.Sleep(200 * time.Millisecond) // for the last frames
+			if got := h.connections(); got > limit+3*limit/shards {
+				t.Errorf("%s: the host tracks %d connections, want at most %d", what, got, limit)
+			}
+		}
+		attack("at first")
+		if got := h.connections(); got < limit/2 {
+			t.Fatalf("the host tracks %d connections: the test shows nothing", got)
+		}
+		fragments := func(later time.Duration) {
+			_, changed, err := h.filter.ShareFragments(time.Now().Add(later))
+			if h.check(err); !changed {
+				t.Error("the limit of fragments has not changed")
+			}
+		}
+		restore := func() {
+			h.nft("insert rule inet "+Tenants+" forward accept", "-f", "-")
+			h.check(h.filter.apply(h.filter.networks))
+		}
+		h.filter.crowded = time.Now()
+		fragments(0)
+		attack("fragments are limited")
+		fragments(2 * calmTime)
+		attack("fragments are not limited any more")
+		h.check(h.ensure([]Network{other, mine}))
+		attack("reloaded")
+		restore()
+		attack("restored")
+		h.check(netlink.ConntrackTableFlush(netlink.ConntrackTable)) // now the rate alone bounds new ones
+		h.check(h.ensure([]Network{mine, other}))
+		restore()
+		attack("forgotten")
+		if got, most := h.connections(), int(time.Since(begin).Seconds()+1)*limit/connectionSeconds; got > most {
+			t.Errorf("%d new connections in %v, want at most %d", got, time.Since(begin), most)
 		}
 	})
 }

@@ -84,7 +84,7 @@ func TestRestore(t *testing.T) {
 		h.send(outside, "udp", 1, []string{"10.1.77.7:9"})
 		list := func() string { return fixed(h.nft("", "list", "ruleset")) }
 		saved := h.nft("", "list", "ruleset")
-		for _, set := range []string{"alive4", "asked4", "askers", "sources4", "connections-0"} {
+		for _, set := range []string{"alive4", "asked4", "askers", "sources4", "connections-726564-6400", "rates-726564-6400"} {
 			if _, elements, _ := strings.Cut(saved, "set "+set+" {"); !strings.Contains(elements[:strings.Index(elements, "}")], "elements") {
 				t.Errorf("set %s is empty: the test shows nothing", set)
 			}

@@ -53,6 +53,7 @@ func (f *Filter) sets() []*nftables.Set {
 
 var (
 	ipv4, ipv6      = nft.Protocol(unix.NFPROTO_IPV4), nft.Protocol(unix.NFPROTO_IPV6)
+	version         = nft.Network(0, 1) // of IP, with the first bits behind it
 	source4         = nft.Network(12, 4)
 	source6         = nft.Network(8, 16)
 	destination4    = nft.Network(16, 4)
@@ -70,7 +71,7 @@ func (f *Filter) addChains(c *nftables.Conn, networks []Network) error {
 	var errs []error
 	for i, n := range networks {
 		if n.Guard != nil {
-			errs = append(errs, f.addGuard(c, i, *n.Guard))
+			errs = append(errs, f.addGuard(c, i, n))
 		}
 	}
 	fromBridge, fromGuarded := nft.In(f.bridges, nft.InInterface), nft.In(f.guard.guarded, nft.InInterface)
@@ -105,6 +106,7 @@ func (f *Filter) addRules(c *nftables.Conn, name string, rules [][]expr.Any) {
 
 func (f *Filter) fill(c *nftables.Conn, chain *nftables.Chain, rules [][]expr.Any) {
 	c.AddChain(chain)
+	c.FlushChain(chain) // it may be there
 	for _, r := range rules {
 		c.AddRule(&nftables.Rule{Table: f.table, Chain: chain, Exprs: r})
 	}

@@ -188,12 +188,9 @@ func (t *Table) change(next map[key]Port, changed []key) error {
 // at the same time, it replaces these too: to filter matters more.
 func (t *Table) rebuild(ports map[key]Port) error {
 	counts := t.counts()
-	left, err := t.read(ports)
-	if err == nil {
-		err = t.apply(ports, counts, left.remove)
-	}
+	err := t.apply(ports, counts, func(c *nftables.Conn) error { return t.clear(c, ports) })
 	if err != nil {
-		err = t.apply(ports, counts, nil)
+		err = t.apply(ports, counts, t.owner.Replace)
 	}
 	if err != nil {
 		return fmt.Errorf("set packet filter %s: %w", table.Name, err)
@@ -202,17 +199,26 @@ func (t *Table) rebuild(ports map[key]Port) error {
 	return nil
 }
 
-// apply fills the table, after clear or, if that is nil, after it has replaced the table.
-func (t *Table) apply(ports map[key]Port, counts map[string]nftables.CounterObj, clear func(*nftables.Conn)) error {
+// clear removes what the table has, except for the connections of ports that stay. It reads no connections, however many there are.
+func (t *Table) clear(c *nftables.Conn, ports map[key]Port) error {
+	read, err := t.conn.New()
+	if err != nil {
+		return err
+	}
+	keep := map[string]bool{}
+	for _, p := range ports {
+		for _, s := range t.flows(p).all() {
+			keep[s.Name] = true
+		}
+	}
+	return t.owner.Clear(read, c, keep)
+}
+
+// apply fills the table after clear.
+func (t *Table) apply(ports map[key]Port, counts map[string]nftables.CounterObj, clear func(*nftables.Conn) error) error {
 	t.peers, t.partial, t.uses, t.users, t.lastID = map[string]*nftables.Set{}, map[string]bool{}, map[key][]string{}, map[string]int{}, firstID
 	return t.conn.Transact(func(c *nftables.Conn) error {
-		var err error
-		if clear == nil {
-			err = t.owner.Replace(c)
-		} else {
-			clear(c)
-			err = t.owner.Own(c)
-		}
+		err := clear(c)
 		_, peersErr := t.addPeers(c, ports, slices.Collect(maps.Keys(ports)))
 		err = errors.Join(err, addBase(c, counts), peersErr)
 		for _, p := range ports {

@@ -383,6 +383,7 @@ func TestWatch(t *testing.T) {
 			"flush ruleset":  "flush ruleset",
 			"delete table":   "delete table bridge unnest-isolation",
 			"flush chain":    "flush chain bridge unnest-isolation postrouting",
+			"dormant":        "add table bridge unnest-isolation { flags dormant; }",
 			"insert rule":    "insert rule bridge unnest-isolation always accept",
 			"delete element": `delete element bridge unnest-isolation ingress { "p1" }`,
 		} {

@@ -2,6 +2,7 @@ package nft
 
 import (
 	"encoding/binary"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -38,11 +39,39 @@ func (o *Owner) Replace(c *nftables.Conn) error {
 		c.DelTable(t)
 		c.AddTable(t)
 	}
-	return o.Own(c)
+	return o.own(c)
 }
 
-// Own marks a transaction that adds the set of the marks to a table that has none.
-func (o *Owner) Own(c *nftables.Conn) error {
+// Clear removes what the only table has, except for the sets with the names in keep. The rest of the transaction
+// fills it. Clear reads by another connection, or by c. If the table is not as ours, it fails.
+func (o *Owner) Clear(read, c *nftables.Conn, keep map[string]bool) error {
+	table := o.tables[0]
+	there, err := read.ListTableOfFamily(table.Name, table.Family)
+	chains, chainsErr := read.ListChainsOfTableFamily(table.Family)
+	sets, setsErr := read.GetSets(table)
+	if err := errors.Join(err, chainsErr, setsErr); err != nil {
+		return err
+	}
+	if there.Flags != 0 { // others have made it dormant
+		return errors.New("the table has flags")
+	}
+	chains = slices.DeleteFunc(chains, func(chain *nftables.Chain) bool { return chain.Table.Name != table.Name })
+	for _, chain := range chains { // so that nothing uses the sets that stay
+		c.FlushChain(chain)
+	}
+	for _, s := range sets { // before the chains, to which elements lead
+		if !keep[s.Name] && !s.Anonymous { // an anonymous one goes with its rule
+			c.DelSet(&nftables.Set{Table: table, Name: s.Name})
+		}
+	}
+	for _, chain := range chains {
+		c.DelChain(chain)
+	}
+	return o.own(c)
+}
+
+// own marks a transaction that adds the set of the marks to a table that has none.
+func (o *Owner) own(c *nftables.Conn) error {
 	if err := c.AddSet(o.marks, nil); err != nil {
 		return err
 	}
