@@ -131,6 +131,7 @@ var tcpCases = []testCase{
 	{"multipath-connections-work", false, both, tcpMultipath},
 
 	{"dead-port-is-refused-at-once", true, both, func(t *trial) { t.deadPort(t.tcp, 30) }},
+	{"dead-port-refuses-data-in-the-syn-at-once", true, both, tcpFastOpenRefused},
 	{"port-of-a-stopped-server-is-refused-at-once", false, both, func(t *trial) { t.refusedOnceStopped(t.tcpEcho()) }},
 	{"refused-port-is-reached-once-its-server-is-there", false, both, tcpLateServer},
 	{"server-moves-between-fractions", false, both, tcpMoves},
@@ -149,6 +150,7 @@ var tcpCases = []testCase{
 	{"outgoing-connections-never-share-a-port", false, both, tcpOutgoing},
 	{"listener-on-a-foreign-ephemeral-port-is-reached", false, both, tcpEphemeralListener},
 	{"client-on-the-port-of-a-foreign-listener-disturbs-nobody", false, both, tcpClientOnListenersPort},
+	{"client-on-the-port-of-its-server-does-not-reach-itself", false, both, tcpClientOnItsServersPort},
 	{"first-of-two-clients-on-one-fixed-port-goes-on", false, both, func(t *trial) { t.twoClientsOnePort() }},
 
 	{"bulk-both-ways-arrives-whole", false, both, func(t *trial) { t.bulk(t.fraction(2), t.fraction(1), 20<<20) }},

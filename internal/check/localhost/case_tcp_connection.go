@@ -19,6 +19,13 @@ func (t *trial) deadPort(network string, times int) {
 	t.allRefused(network, address, times)
 }
 
+func tcpFastOpenRefused(t *trial) {
+	r := agent.Connect{Network: t.tcp, Address: t.newAddress(t.loopback), FastOpen: true, Times: 5, Message: 5}
+	for _, f := range t.fractions {
+		t.allEndAtOnce(f, "send data in a SYN to a dead port", do(t, f, r), refusal)
+	}
+}
+
 // refusedOnceStopped stops a server that all fractions reach. Its port must then refuse
 // all of them.
 func (t *trial) refusedOnceStopped(s *server) {
@@ -221,6 +228,16 @@ func tcpClientOnListenersPort(t *trial) {
 		t.allEnd(t.fraction(2), "connect from the port on which fraction 1 listens", attempts, success)
 	}
 	t.reach(t.fractions, listener)
+}
+
+// tcpClientOnItsServersPort has a client bind the address of its server. One loopback does not allow that.
+// If it is allowed, the client must reach the server, and not itself.
+func tcpClientOnItsServersPort(t *trial) {
+	s, client := t.tcpServer(t.fraction(1), agent.Name), t.fraction(2)
+	a := do(t, client, agent.Connect{Network: t.tcp, Address: s.address, Local: s.address, Times: 1})[0]
+	if a.Code != inUse && (a.Code != success || a.Said != s.fraction.String()) {
+		check.Failf("%s: a client on the port of its server ended with %s and heard %q", client, word(a.Code), a.Said)
+	}
 }
 
 // twoClientsOnePort has two fractions connect from the same address and port to the same

@@ -25,6 +25,7 @@ var udpCases = []testCase{
 	{"dead-port-is-refused-at-once", true, both, func(t *trial) { t.deadPort(t.udp, 10) }},
 	{"first-datagram-to-a-dead-port-is-refused-at-once", true, both, udpFirstRefused},
 	{"server-moves-with-at-most-one-error", false, both, udpMoves},
+	{"server-moves-unnoticed-after-one-datagram", false, both, udpMovesUnnoticed},
 
 	{"one-way-datagrams-arrive-exactly-once", false, both, udpOneWay},
 	{"burst-of-one-way-datagrams-arrives", false, both, udpBurst},
@@ -98,6 +99,20 @@ func udpMoves(t *trial) {
 		t.stop(&s.running)
 		t.allEndAtOnce(client.fraction, "call the stopped server of "+s.fraction.String(), do(t, client.fraction, once), refusal)
 	}
+}
+
+// udpMovesUnnoticed moves a server that each time has answered one datagram. The client sends none meanwhile.
+func udpMovesUnnoticed(t *trial) {
+	r := agent.Serve{Network: t.udp, Address: t.newAddress(t.loopback), Kind: agent.Echo}
+	s := t.serve(t.fraction(1), t.loopback, r)
+	client := t.holdOne(t.fraction(2), s)
+	for _, k := range []int{3, 1} {
+		t.exchange(client, 1)
+		time.Sleep(t.patience / 10) // a copy of the datagram on its way would reach the next server, too
+		t.stop(&s.running)
+		s = t.serve(t.fraction(k), t.loopback, r)
+	}
+	t.exchange(client, 1)
 }
 
 // udpOneWay has all other fractions send to one. Every datagram must arrive once.

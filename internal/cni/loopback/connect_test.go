@@ -1,7 +1,15 @@
 package loopback
 
 import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"syscall"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"unnest.io/unnest/internal/hostapi/segment"
 )
@@ -101,6 +109,105 @@ func BenchmarkEcho(b *testing.B) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// A client that has the port of its server gets a connection with the server, and none with itself.
+// Without a server it is refused.
+func TestServersPort(t *testing.T) {
+	w := newWorld(t, 3)
+	for i, l := range loopbacks {
+		address := net.JoinHostPort(l.address, "8065")
+		s := w.listener(2, "tcp"+l.family, address)
+		c, err := w.dialWith(1, fixed(l.address, 8065), "tcp"+l.family, address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		go func() {
+			if accepted, err := s.Accept(); err == nil {
+				_, _ = fmt.Fprint(accepted, "server")
+				t.Cleanup(func() { accepted.Close() })
+			}
+		}()
+		if err := hearsFrom(c, "client", "server"); err != nil {
+			t.Errorf("%s: %v", address, err)
+		}
+		dead := 8066 + i
+		_, err = w.dialWith(1, fixed(l.address, dead), "tcp"+l.family, net.JoinHostPort(l.address, fmt.Sprint(dead)))
+		if !errors.Is(err, unix.ECONNREFUSED) {
+			t.Errorf("without a server: got %v, want it refused", err)
+		}
+	}
+}
+
+// hearsFrom sends a text and expects another one.
+func hearsFrom(c net.Conn, text, want string) error {
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprint(c, text); err != nil {
+		return err
+	}
+	got := make([]byte, len(want))
+	if _, err := io.ReadFull(c, got); err != nil || string(got) != want {
+		return fmt.Errorf("got %q, %w, want %q", got, err, want)
+	}
+	return nil
+}
+
+// A SYN with data (TCP Fast Open) to a port without a server is refused at once, and one to a
+// server is answered.
+func TestFastOpen(t *testing.T) {
+	w := newWorld(t, 3)
+	w.set(1, "ipv4/tcp_fastopen", "5") // data without a cookie
+	ask := func(at unix.Sockaddr, family int) error {
+		fd, err := unix.Socket(family, unix.SOCK_STREAM, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		if err := unix.Sendto(fd, []byte("hello"), unix.MSG_FASTOPEN, at); err != nil {
+			return err
+		}
+		_, err = unix.Read(fd, make([]byte, 5))
+		return err
+	}
+	for _, l := range loopbacks {
+		w.listen(2, "tcp"+l.family, net.JoinHostPort(l.address, "8068"))
+		for port, want := range map[int]error{8068: nil, 8069: unix.ECONNREFUSED} {
+			var at unix.Sockaddr = &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, 1}}
+			family := unix.AF_INET
+			if l.family == "6" {
+				at, family = &unix.SockaddrInet6{Port: port, Addr: [16]byte{15: 1}}, unix.AF_INET6
+			}
+			err := w.atOnce(1, func() (err error) {
+				w.in(1, func() error { err = ask(at, family); return nil })
+				return err
+			})
+			if !errors.Is(err, want) {
+				t.Errorf("IPv%s, port %d: got %v, want %v", l.family, port, err, want)
+			}
+		}
+	}
+}
+
+// A datagram with a hop limit of 0 reaches the other fractions, as it does on one localhost.
+func TestHopLimit(t *testing.T) {
+	w := newWorld(t, 3)
+	w.listen(2, "udp6", "[::1]:8070")
+	d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) (err error) {
+		return errors.Join(c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, 0) }), err)
+	}}
+	c, err := w.dialWith(1, d, "udp6", "[::1]:8070")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for range 3 {
+		if err := echo(c, "hello"); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package loopback
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -258,6 +259,23 @@ func TestSilentMember(t *testing.T) {
 		tell(segment.Membership{Members: all})
 		w.eventually("it has answered the reflector", func() bool { return w.sent[silent].Load() > before })
 		w.answered(1, "tcp", address)
+	}
+}
+
+// A fraction answers the reflector also when it hears that a member has left or is silent.
+func TestAnswersReflector(t *testing.T) {
+	w := newWorld(t, 3)
+	for _, m := range []segment.Membership{
+		{Generation: 1, Members: segment.Of(1, 2, 3)},
+		{Generation: 2, Members: segment.Of(1, 2, 3), Silent: segment.Of(3)},
+		{Generation: 3, Members: segment.Of(1, 2)},
+	} {
+		before := w.settled(1)
+		w.announceAs(m)
+		w.eventually(fmt.Sprintf("fraction 1 answers %+v", m), func() bool { return w.sent[1].Load() == before+1 })
+		if last := *w.last[1].Load(); !bytes.Equal(last[12:], m.Frame(segment.Broadcast)[12:]) {
+			t.Errorf("it answers %+v by % x", m, last)
+		}
 	}
 }
 

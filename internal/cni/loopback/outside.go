@@ -71,6 +71,16 @@ func openToOutside(nic netlink.Link, programs *loopbackObjects) error {
 	}
 	count := 0
 	for _, l := range links {
+		routes, err := netlinksafe.RouteList(l, netlink.FAMILY_ALL)
+		if err != nil {
+			return fmt.Errorf("list routes of %s: %w", l.Attrs().Name, err)
+		}
+		mtu := l.Attrs().MTU
+		for _, r := range routes {
+			if r.MTU > 0 {
+				mtu = min(mtu, r.MTU)
+			}
+		}
 		addresses, err := netlinksafe.AddrList(l, netlink.FAMILY_ALL)
 		if err != nil {
 			return fmt.Errorf("list addresses of %s: %w", l.Attrs().Name, err)
@@ -80,7 +90,7 @@ func openToOutside(nic netlink.Link, programs *loopbackObjects) error {
 			if !ok || a.IsLinkLocalUnicast() || count == mostAddresses {
 				continue
 			}
-			if err := programs.HostloAddresses.Put(a.As16(), uint32(l.Attrs().MTU)); err != nil {
+			if err := programs.HostloAddresses.Put(a.As16(), uint32(mtu)); err != nil {
 				return fmt.Errorf("write map hostlo_addresses: %w", err)
 			}
 			count++

@@ -198,6 +198,37 @@ func TestOutsideBulk(t *testing.T) {
 	}
 }
 
+// Segments for clients outside fit a route that has a smaller MTU than its link.
+func TestOutsideRouteMTU(t *testing.T) {
+	w := ordinaryWorld(t, 2)
+	w.in(1, func() error {
+		return errors.Join(
+			netlink.RouteReplace(&netlink.Route{Gw: net.ParseIP("10.1.1.1"), MTU: 1300}),
+			netlink.RouteReplace(&netlink.Route{Gw: net.ParseIP("fd00:1::1"), MTU: 1300}))
+	})
+	w.join(segment.Of(1, 2))
+	for _, l := range loopbacks {
+		w.listen(2, "tcp"+l.family, net.JoinHostPort(anyOf[l.family], "8118"))
+		c, err := w.dial(elsewhere, "tcp"+l.family, net.JoinHostPort(address(1, l.family), "8118"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		raw, err := c.(*net.TCPConn).SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = raw.Control(func(fd uintptr) {
+			if size, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_MAXSEG); err != nil || size > 1260 {
+				t.Errorf("IPv%s: segments have up to %d bytes, %v; want at most 1260", l.family, size, err)
+			}
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // Many clients outside connect at once, also from the same port of different addresses.
 func TestOutsideAtOnce(t *testing.T) {
 	w := routedWorld(t, 3)

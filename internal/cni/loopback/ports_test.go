@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"unnest.io/unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/netdev/tc"
 )
 
 // callers are connections from one port of several fractions to one server.
@@ -392,7 +393,7 @@ func (w *world) forget(f segment.Fraction, name string) (entries int) {
 		if err != nil {
 			return err
 		}
-		m, err := programMap(ebpf.ProgramID(filter.Id), name)
+		m, err := tc.ProgramMap(ebpf.ProgramID(filter.Id), name)
 		if err != nil {
 			return err
 		}

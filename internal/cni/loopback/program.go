@@ -124,7 +124,7 @@ func findMap(l netlink.Link, hook uint32) (*ebpf.Map, loopbackSegment, error) {
 	if f == nil {
 		return nil, state, ErrNotJoined
 	}
-	m, err := programMap(ebpf.ProgramID(f.Id), "hostlo_segment")
+	m, err := tc.ProgramMap(ebpf.ProgramID(f.Id), "hostlo_segment")
 	if err != nil {
 		return nil, state, fmt.Errorf("find map of program %d of %s: %w", f.Id, l.Attrs().Name, err)
 	}
@@ -132,34 +132,6 @@ func findMap(l netlink.Link, hook uint32) (*ebpf.Map, loopbackSegment, error) {
 		return nil, state, errors.Join(fmt.Errorf("read map of program %d of %s: %w", f.Id, l.Attrs().Name, err), m.Close())
 	}
 	return m, state, nil
-}
-
-// programMap returns the map of a program with a name. The caller closes the map.
-func programMap(id ebpf.ProgramID, name string) (*ebpf.Map, error) {
-	p, err := ebpf.NewProgramFromID(id)
-	if err != nil {
-		return nil, err
-	}
-	defer p.Close()
-	info, err := p.Info()
-	if err != nil {
-		return nil, err
-	}
-	ids, _ := info.MapIDs()
-	for _, id := range ids {
-		m, err := ebpf.NewMapFromID(id)
-		if err != nil {
-			return nil, err
-		}
-		info, err := m.Info()
-		if err == nil && info.Name == name {
-			return m, nil
-		}
-		if err := errors.Join(err, m.Close()); err != nil {
-			return nil, err
-		}
-	}
-	return nil, fmt.Errorf("the program has no map %s", name)
 }
 
 // oldest is the first kernel with everything that the programs use: atomic

@@ -22,7 +22,7 @@ func TestLocalhostCases(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	only := `^(tcp|udp)/.*/(many-short-|simultaneous-|thousands-|outgoing-|held-|two-clients-|clients-in-turn-|first-of-two-|client-on-a-fixed-|burst-|answer-from-)|^own/`
+	only := `^(tcp|udp)/.*/(many-short-|simultaneous-|thousands-|outgoing-|held-|two-clients-|clients-in-turn-|first-of-two-|client-on-a-fixed-|client-on-the-port-of-its-|server-moves-unnoticed-|burst-|answer-from-)|^own/`
 	if all := os.Getenv("UNNEST_LOCALHOST_CASES"); all != "" { // by hand
 		only = all
 	}

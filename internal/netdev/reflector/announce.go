@@ -44,10 +44,20 @@ func (s *sender) send(frame []byte, queue int) error {
 func (s *Segment) Announce(m segment.Membership) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now, err := monotonic()
+	if err != nil {
+		return err
+	}
 	var errs []error
 	for f := range s.queues.members().All() {
+		heard, err := s.heard(f)
+		a := &s.asked[f]
+		if a.times == 0 || heard >= a.first {
+			*a = asked{first: now}
+		}
+		a.times++
 		i, _ := s.queues.index(f)
-		errs = append(errs, s.frames.send(m.Frame(segment.MAC(f)), i))
+		errs = append(errs, err, s.frames.send(m.Frame(segment.MAC(f)), i))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("announce members %s of segment %s: %w", m.Members, s.name, err)
@@ -55,21 +65,46 @@ func (s *Segment) Announce(m segment.Membership) error {
 	return nil
 }
 
-// Silent returns the fractions that have answered announcements before, but none for longer than
-// a time: their VMs hang, or are stopped. Plugins of earlier versions never answer.
-func (s *Segment) Silent(after time.Duration) (silent segment.Set, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// asked counts the announcements since a fraction has last answered.
+type asked struct {
+	first int64 // when the first of them was sent, as monotonic returns it
+	times int
+}
+
+// monotonic returns the monotonic clock in ns, as the programs read it.
+func monotonic() (int64, error) {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
 		return 0, fmt.Errorf("read clock: %w", err)
 	}
+	return now.Nano(), nil
+}
+
+// heard returns when a fraction has last answered, as monotonic does; 0: never.
+func (s *Segment) heard(f segment.Fraction) (at int64, err error) {
+	if err := s.programs.Heard.Lookup(uint32(f), &at); err != nil {
+		return 0, fmt.Errorf("ask when fraction %d of segment %s has answered: %w", f, s.name, err)
+	}
+	return at, nil
+}
+
+// Silent returns the fractions that have answered announcements before, but neither of the last two
+// or more, of which the first was sent longer ago than a time: their VMs hang, or are stopped. A
+// caller that announces late makes nobody silent. Plugins of earlier versions never answer.
+func (s *Segment) Silent(after time.Duration) (silent segment.Set, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, err := monotonic()
+	if err != nil {
+		return 0, err
+	}
 	for f := range s.queues.members().All() {
-		var heard uint64
-		if err := s.programs.Heard.Lookup(uint32(f), &heard); err != nil {
-			return 0, fmt.Errorf("ask when fraction %d of segment %s has answered: %w", f, s.name, err)
+		heard, err := s.heard(f)
+		if err != nil {
+			return 0, err
 		}
-		if heard > 0 && now.Nano()-int64(heard) > int64(after) {
+		a := s.asked[f]
+		if heard > 0 && heard < a.first && a.times > 1 && now-a.first > int64(after) {
 			silent = silent.With(f)
 		}
 	}

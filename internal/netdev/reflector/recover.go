@@ -6,11 +6,13 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/cilium/ebpf"
 	"github.com/containernetworking/plugins/pkg/netlinksafe"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"unnest.io/unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/netdev/tc"
 )
 
 // Recover takes over a segment whose creator has ended while VMs had queues of it.
@@ -20,7 +22,8 @@ import (
 //
 // The numbers of the queues are unknown, because the queues of VMs that ended have
 // left their numbers to others. Recover detaches all queues and attaches them in a
-// known order; meanwhile no frame passes. Counters start at zero; the alias stays.
+// known order; meanwhile no frame passes. Counters start at zero; the alias stays, and so does
+// when each fraction has last answered.
 //
 // Recover changes nothing before it has all queues and all rights that it needs, so that
 // frames still pass after an error, unless it comes from changing the TAP itself.
@@ -45,12 +48,14 @@ func Recover(o Options, holders map[int]segment.Fraction) (_ *Segment, err error
 	if err := s.checkComplete(tap); err != nil {
 		return nil, err
 	}
+	former := formerHeard(tap)
+	defer former.Close()
 	for _, q := range s.held { // any queue will do
 		err = s.setUp(tap, q, o)
 		break
 	}
 	if err == nil {
-		err = s.renumber()
+		err = errors.Join(s.renumber(), s.keepHeard(former))
 	}
 	if err == nil {
 		s.anchor, err = s.addQueue()
@@ -65,6 +70,34 @@ func Recover(o Options, holders map[int]segment.Fraction) (_ *Segment, err error
 		return nil, err
 	}
 	return s, nil
+}
+
+// formerHeard returns the map heard of the earlier daemon's program, which replacing the program ends.
+// Programs of earlier versions have none: it is nil.
+func formerHeard(tap netlink.Link) *ebpf.Map {
+	filters, _ := netlinksafe.FilterList(tap, netlink.HANDLE_MIN_INGRESS)
+	for _, f := range filters {
+		if b, ok := f.(*netlink.BpfFilter); ok {
+			if m, err := tc.ProgramMap(ebpf.ProgramID(b.Id), "heard"); err == nil {
+				return m
+			}
+		}
+	}
+	return nil
+}
+
+// keepHeard copies when the fractions have last answered.
+func (s *Segment) keepHeard(former *ebpf.Map) error {
+	for f := range s.held {
+		var at uint64
+		if former == nil || former.Lookup(uint32(f), &at) != nil { // a map of another format is of no use
+			return nil
+		}
+		if err := s.programs.Heard.Put(uint32(f), at); err != nil {
+			return fmt.Errorf("keep when fraction %d has answered: %w", f, err)
+		}
+	}
+	return nil
 }
 
 func validateHolders(holders map[int]segment.Fraction) error {

@@ -385,3 +385,25 @@ func TestOrphanGoes(t *testing.T) {
 		return absent("hl0")
 	})
 }
+
+// A VM that has answered the daemon that was killed, and hangs since, is silent for the next one.
+func TestRecoverSilent(t *testing.T) {
+	o := newOrphan(t, 2)
+	m := segment.Membership{Generation: 1, Members: o.members()}
+	answer, mac := m.Frame(segment.MAC(segment.Reflector)), segment.MAC(2)
+	copy(answer[6:], mac[:])
+	o.vms[2].send(t, answer)
+	o.reaches(t, "after the answer", 2, frame(mac, segment.MAC(1), "one"), segment.Of(1))
+	for _, when := range []string{"recovered", "recovered again"} {
+		o.recover(t)
+		if err := errors.Join(o.segment.Announce(m), o.segment.Announce(m)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := o.segment.Silent(0); err != nil || got != segment.Of(2) {
+			t.Errorf("%s: %s are silent, %v; want 2", when, got, err)
+		}
+		if err := o.segment.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

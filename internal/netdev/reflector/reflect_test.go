@@ -119,19 +119,29 @@ func TestDropped(t *testing.T) {
 	}
 }
 
-// A fraction that has answered an announcement and then does not is silent. Answers are not
-// reflected, and not counted. One that has never answered is not silent, nor one that is back.
+// A fraction that has answered before is silent when it answers neither of two announcements. While
+// nothing is announced it need not answer. Answers are not counted, and reach no fraction.
 func TestSilent(t *testing.T) {
 	for _, mode := range []reflector.Mode{reflector.Unicast, reflector.Plain} {
 		l := newLab(t, 3, reflector.Options{Mode: mode})
+		m := segment.Membership{Generation: 1, Members: l.members()}
 		answer := func(f segment.Fraction, to segment.Address) {
-			b := segment.Membership{Generation: 1, Members: l.members()}.Frame(to)
+			b := m.Frame(to)
 			mac := segment.MAC(f)
 			copy(b[6:], mac[:])
 			l.vms[f].send(t, b)
 		}
-		answer(2, segment.MAC(segment.Reflector))
-		answer(3, segment.MAC(1)) // not for the reflector
+		announce := func() {
+			t.Helper()
+			if err := l.segment.Announce(m); err != nil {
+				t.Fatal(err)
+			}
+			for f := range m.Members.All() {
+				if l.vms[f].receive(t, patience) == nil {
+					t.Fatalf("%s: fraction %d does not receive the announcement", mode, f)
+				}
+			}
+		}
 		want := func(when string, after time.Duration, want segment.Set) {
 			t.Helper()
 			for end := time.Now().Add(patience); ; {
@@ -144,8 +154,20 @@ func TestSilent(t *testing.T) {
 				}
 			}
 		}
-		want("after an answer", 0, segment.Of(2))
-		want("after an answer", time.Hour, 0)
+		answer(2, segment.MAC(segment.Reflector))
+		answer(3, segment.MAC(1)) // not for the reflector
+		announce()
+		announce()
+		want("after two announcements", 0, segment.Of(2))
+		want("after two announcements", time.Hour, 0)
+		answer(2, segment.MAC(segment.Reflector))
+		want("after an answer", 0, 0)
+		time.Sleep(10 * time.Millisecond)
+		want("while nothing is announced", 0, 0)
+		announce()
+		want("after one announcement", 0, 0)
+		announce()
+		want("after the next one", 0, segment.Of(2))
 		if c := l.counters(t, 2); c != (reflector.Counters{}) {
 			t.Errorf("%s: counters are %+v, want none", mode, c)
 		}
@@ -154,6 +176,8 @@ func TestSilent(t *testing.T) {
 		}
 		l.leave(t, 2)
 		l.join(t, 2)
+		announce()
+		announce()
 		want("back", 0, 0)
 	}
 }

@@ -29,6 +29,8 @@ type Segment struct {
 	// held are descriptors of all queues. They keep the queues' numbers: when the last
 	// descriptor of a queue is closed, the kernel gives its number to another queue.
 	held map[segment.Fraction]queue
+	// asked is what each fraction has not answered.
+	asked [segment.MaxFractions + 1]asked
 	// anchor is a detached queue, which keeps the TAP while the segment is empty.
 	anchor queue
 	// endGuard ends the guard; nil without one.
@@ -185,7 +187,7 @@ func (s *Segment) addQueue() (queue, error) {
 
 // assign gives the TAP's last queue to a fraction.
 func (s *Segment) assign(f segment.Fraction, q queue) error {
-	s.held[f] = q
+	s.held[f], s.asked[f] = q, asked{}
 	i := s.queues.attach(f)
 	if err := errors.Join(s.programs.Heard.Put(uint32(f), uint64(0)), s.setOwner(i, f)); err != nil {
 		return err

@@ -51,6 +51,34 @@ func Attach(l netlink.Link, hook uint32, priority uint16, name string, p *ebpf.P
 	return nil
 }
 
+// ProgramMap returns the map of a program with a name. The caller closes the map.
+func ProgramMap(id ebpf.ProgramID, name string) (*ebpf.Map, error) {
+	p, err := ebpf.NewProgramFromID(id)
+	if err != nil {
+		return nil, err
+	}
+	defer p.Close()
+	info, err := p.Info()
+	if err != nil {
+		return nil, err
+	}
+	ids, _ := info.MapIDs()
+	for _, id := range ids {
+		m, err := ebpf.NewMapFromID(id)
+		if err != nil {
+			return nil, err
+		}
+		info, err := m.Info()
+		if err == nil && info.Name == name {
+			return m, nil
+		}
+		if err := errors.Join(err, m.Close()); err != nil {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("the program has no map %s", name)
+}
+
 // Remove removes the programs of a priority from a hook of a link. It is not an error if there are
 // none.
 func Remove(l netlink.Link, hook uint32, priority uint16) error {

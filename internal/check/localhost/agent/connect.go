@@ -36,7 +36,7 @@ func (j *job) connectOnce(o Connect, i int) Attempt {
 	a := Attempt{}
 	err := func() error {
 		c, err := j.dial(target{network: o.Network, address: o.Address, local: o.Local, device: o.Device,
-			multipath: o.Multipath, patience: o.Patience})
+			multipath: o.Multipath, fastOpen: o.FastOpen, patience: o.Patience})
 		if err != nil {
 			return err
 		}

@@ -129,6 +129,7 @@ type Connect struct {
 	Local     string `json:"local,omitempty"` // local address, with SO_REUSEADDR; "": the kernel chooses
 	Device    string `json:"device,omitempty"`
 	Multipath bool   `json:"multipath,omitempty"`
+	FastOpen  bool   `json:"fast_open,omitempty"` // the SYN has the message (RFC 7413), without a cookie
 	Times     int    `json:"times"`
 	AtOnce    bool   `json:"at_once,omitempty"` // all times at the same time
 	Message   int    `json:"message"`           // bytes; 0: read what the server sends, to the end

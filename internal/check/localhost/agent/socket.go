@@ -97,7 +97,7 @@ func setBacklog(l *net.TCPListener, backlog int) error {
 // target says where and how to connect.
 type target struct {
 	network, address, local, device string
-	multipath                       bool
+	multipath, fastOpen             bool
 	patience                        time.Duration // 0: the job's limit
 }
 
@@ -112,6 +112,9 @@ func (j *job) dial(t target) (net.Conn, error) {
 			return nil, err
 		}
 		options = append(options, flag(unix.SOL_SOCKET, unix.SO_REUSEADDR))
+	}
+	if t.fastOpen {
+		options = append(options, flag(unix.IPPROTO_TCP, unix.TCP_FASTOPEN_CONNECT), flag(unix.IPPROTO_TCP, unix.TCP_FASTOPEN_NO_COOKIE))
 	}
 	if !isStream(t.network) {
 		options = append(options, receives)

@@ -65,12 +65,18 @@ static __always_inline int end_connect(const struct flow *f, __u32 from)
 	return 1;
 }
 
+/* is_of_syn: the sequence number before an answer's is that of the SYN, or of data that it had (RFC 7413). */
+static __always_inline int is_of_syn(const struct refusal *r, __u32 isn)
+{
+	return isn - r->isn <= 65535;
+}
+
 /* is_waiting: the SYN with this sequence number has no answer yet. */
 static __always_inline int is_waiting(const struct flow *f, __u32 isn)
 {
 	struct refusal *r = bpf_map_lookup_elem(&hostlo_refusals, f);
 
-	return r && r->isn == isn;
+	return r && is_of_syn(r, isn);
 }
 
 /* tcp_refused: all others have refused the SYN with this sequence number. */
@@ -79,7 +85,7 @@ static __always_inline int tcp_refused(const struct segment *s, const struct flo
 	struct refusal *r = bpf_map_lookup_elem(&hostlo_refusals, f);
 	struct address a = there(f);
 
-	if (!r || r->isn != isn)
+	if (!r || !is_of_syn(r, isn))
 		return 0;
 	if (r->asked == by)	/* TCP repeats the SYN, to all */
 		bpf_map_delete_elem(&hostlo_listeners, &a);

@@ -92,6 +92,8 @@ static __always_inline int send_syn(struct __sk_buff *skb, const struct segment 
 	}
 	if (e.fraction == s->fraction)
 		e.fraction = 0;
+	if (state == BPF_TCP_SYN_SENT && is_for_sender(p))
+		state = NO_SOCKET;
 	if (is_connected(state) && (state == BPF_TCP_TIME_WAIT || e.fraction) && !has_listener(skb, p))
 		state = NO_SOCKET;
 	flow_sent(&f, p);
@@ -262,7 +264,7 @@ int leave_lo(struct __sk_buff *skb)
 	to = destination(skb, s, &p);
 	if (to == LOCAL || to == (int)s->fraction)
 		return TC_ACT_UNSPEC;
-	if (to == NOWHERE || !hide_addresses(skb, &p))
+	if (to == NOWHERE || !hide_addresses(skb, &p) || !raise_hop_limit(skb, &p))
 		return TC_ACT_SHOT;
 	return send_by_nic(skb, s, to);
 }
@@ -427,11 +429,13 @@ static __always_inline int accept_datagram(struct __sk_buff *skb, const struct s
 					   __u32 from)
 {
 	__be16 port;
+	int gone;
 
 	if (p->returned)
 		return !to_all && take_back(s, p, from) ? ASK_ALL : DROP;
 	port = learn_udp_peer(skb, s, p, from);
-	if (!to_all && has_gone(skb, p, port))
+	gone = has_gone(skb, p, port);	/* also for one sent to all: the server may go after it */
+	if (!to_all && gone)
 		return RETURN;
 	if (!set_port(skb, p, SOURCE, port))
 		return DROP;
@@ -481,8 +485,8 @@ int enter_nic(struct __sk_buff *skb)
 		return TC_ACT_SHOT;
 	if (eth.h_proto == bpf_htons(MEMBERSHIP_PROTOCOL)) {
 		result = update_members(skb, s, &eth);
-		if (result == UPDATED)
-			return answer_reflector(skb, s);
+		if (result != NO_UPDATE)
+			answer_reflector(skb, s);
 		if (result == UPDATED_FEWER)
 			refuse_waiting(skb, s);
 		return TC_ACT_SHOT;

@@ -6,7 +6,7 @@
  */
 #pragma once
 
-/* The pod's addresses in this fraction, IPv4's mapped into IPv6, and the MTUs of their links. Join sets them. */
+/* The pod's addresses in this fraction, IPv4's mapped into IPv6, and the smallest MTUs of their links and routes. Join sets them. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 64);

@@ -50,6 +50,12 @@ static __always_inline int is_syn(const struct packet *p)
 	return p->protocol == IPPROTO_TCP && (p->flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
 }
 
+/* is_for_sender: both ends are one, so what answers is the client itself. */
+static __always_inline int is_for_sender(const struct packet *p)
+{
+	return p->sport == p->dport && p->saddr == p->daddr;
+}
+
 /* is_refused: a kernel without a listener has answered a SYN. */
 static __always_inline int is_refused(const struct packet *p)
 {

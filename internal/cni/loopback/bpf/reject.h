@@ -71,6 +71,16 @@ static __always_inline int mark_datagram(struct __sk_buff *skb, const struct pac
 	       bpf_skb_store_bytes(skb, at, &new, sizeof(new), 0) == 0;
 }
 
+/* raise_hop_limit raises a datagram's of 0, which any program may send on lo: it would be taken for a returned one. */
+static __always_inline int raise_hop_limit(struct __sk_buff *skb, const struct packet *p)
+{
+	__u8 one = 1;
+
+	if (!p->ipv6 || p->icmp || p->protocol != IPPROTO_UDP || !p->returned)
+		return 1;
+	return bpf_skb_store_bytes(skb, ETH_HLEN + offsetof(struct ipv6hdr, hop_limit), &one, sizeof(one), 0) == 0;
+}
+
 /* mark_returned marks a SYN or a datagram as returned to its sender, or clears the mark. */
 static __always_inline int mark_returned(struct __sk_buff *skb, const struct packet *p, int returned)
 {

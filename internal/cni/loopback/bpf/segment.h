@@ -129,8 +129,11 @@ static __always_inline int is_member(const struct segment *s, __u32 fraction)
 #define TO_ALL 0
 #define ANSWER_WANTED (ETH_HLEN + 16)	/* in a membership frame; 0 from earlier reflectors */
 
-/* answer_reflector sends a membership frame back, if the reflector wants that: it finds VMs that hang. */
-static __always_inline int answer_reflector(struct __sk_buff *skb, const struct segment *s)
+/*
+ * answer_reflector sends a copy of a membership frame back, if the reflector wants that: it finds VMs
+ * that hang.
+ */
+static __always_inline void answer_reflector(struct __sk_buff *skb, const struct segment *s)
 {
 	__u8 macs[2 * ETH_ALEN] = {0x02, 0x68, 0x35, 0, 0, 0, 0x02, 0x68, 0x35, 0, 0, 0};
 	__u8 wanted;
@@ -138,8 +141,8 @@ static __always_inline int answer_reflector(struct __sk_buff *skb, const struct 
 	macs[2 * ETH_ALEN - 1] = s->fraction;
 	if (bpf_skb_load_bytes(skb, ANSWER_WANTED, &wanted, sizeof(wanted)) < 0 || !wanted ||
 	    bpf_skb_store_bytes(skb, 0, macs, sizeof(macs), 0) < 0)
-		return TC_ACT_SHOT;
-	return bpf_redirect(s->nic, 0);
+		return;
+	bpf_clone_redirect(skb, s->nic, 0);
 }
 
 static __always_inline int send_by_nic(struct __sk_buff *skb, const struct segment *s, __u32 to)

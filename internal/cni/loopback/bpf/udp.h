@@ -10,7 +10,7 @@ struct udp_flow {
 	__u32 peer;		/* 0: unknown */
 	__be16 port;		/* the peer's own; 0: the visible one */
 	__u8 served;		/* the peer has begun: this end is the server */
-	__u8 found;		/* a socket here has accepted a datagram of the flow that was sent to this fraction alone */
+	__u8 found;		/* a socket here has accepted the flow's latest datagram */
 };
 
 /* UDP flows are many, and must not evict connections from hostlo_tcp. */
@@ -24,7 +24,7 @@ struct {
 /* The aliases of others' addresses that clients have called, by the client and both ports. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 4096);
+	__uint(max_entries, 16384);
 	__type(key, struct flow);
 	__type(value, __be32);
 } hostlo_called SEC(".maps");
@@ -399,8 +399,7 @@ static __always_inline int udp_refused(const struct segment *s, const struct flo
 }
 
 /*
- * has_gone: the server here of a datagram that was sent to this fraction alone has gone since the
- * previous one. Sockets that are bound to lo are not found, so they do not go.
+ * has_gone: the server here of a datagram has gone since the previous one of the flow. Sockets that are bound to lo are not found, so they do not go.
  */
 static __always_inline int has_gone(struct __sk_buff *skb, const struct packet *p, __be16 port)
 {
