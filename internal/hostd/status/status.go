@@ -98,7 +98,7 @@ type NIC struct {
 	Network   string   `json:"network,omitempty"`
 	Bridge    string   `json:"bridge,omitempty"`
 	MAC       string   `json:"mac,omitempty"`
-	PodMAC    string   `json:"podMAC,omitempty"` // that the pod has in place of MAC
+	PodMAC    string   `json:"pod_mac,omitempty"` // that the pod has in place of MAC
 	Addresses []string `json:"addresses,omitempty"`
 	Pod       string   `json:"pod,omitempty"`      // of an endpoint: the segment's
 	Fraction  int      `json:"fraction,omitempty"` // of an endpoint
