@@ -144,6 +144,7 @@ func (s *Sizing) pod(p cluster.Pod) cluster.Pod {
 	runtime := p.Overhead.Sub(before.Max(p.Origin.Startup).Sub(before))
 	after := sum(p.Containers)
 	p.Overhead = runtime.Add(after.Max(p.Origin.Startup).Sub(after))
+	p.Whole = p.Whole || !p.Starts()
 	return p
 }
 
