@@ -72,8 +72,10 @@ func (c *command) document(ctx context.Context, p *progress) (doc page.Document,
 		return doc, err
 	case c.opts.Least > 0 && c.setting.Today == nil:
 		return doc, usage.Errorf("--min-saving: only plans of a cluster with its nodes have steps: add nodes to the kubectl dump, or omit it")
+	case c.setting.Today != nil && (c.target.scheme == "hostlo" || c.target.scheme == "spread"):
+		return doc, usage.Errorf("--write %s: a cluster with its nodes gets the VMs of the plan best or whole: write %s or whole:%s", c.opts.Write, c.target.dir, c.target.dir)
 	case c.opts.Explain != "":
-		e, err := c.setting.Explain(in.users, c.opts.Explain)
+		e, err := c.setting.Explain(ctx, in.users, c.opts.Explain)
 		return plans.Explain(e.Plans, e.Models, summary.Dollars(e.Bound)), err
 	case c.links.from != "":
 		return c.frontier(ctx, in, price, p)
