@@ -119,7 +119,7 @@ func (c *command) frontier(ctx context.Context, in input, price *summary.CutPric
 
 // plans returns the plans of all users, and writes the files of the target.
 func (c *command) plans(ctx context.Context, in input, p *progress) (doc page.Document, err error) {
-	users, samples, err := c.readUse(ctx, in.users, p)
+	users, samples, err := c.readUse(ctx, in, p)
 	if err != nil {
 		return doc, err
 	}

@@ -56,9 +56,9 @@ func (c *command) takeUses() error {
 
 // readUse reads what containers use, adds the sizing to the setting, and returns the users and the
 // fewest samples of a container.
-func (c *command) readUse(ctx context.Context, all iter.Seq[cluster.User], p *progress) (iter.Seq[cluster.User], int, error) {
+func (c *command) readUse(ctx context.Context, in input, p *progress) (iter.Seq[cluster.User], int, error) {
 	if len(c.uses) == 0 {
-		return all, 0, nil
+		return in.users, 0, nil
 	}
 	var u use.Use
 	for _, from := range c.uses {
@@ -75,12 +75,12 @@ func (c *command) readUse(ctx context.Context, all iter.Seq[cluster.User], p *pr
 			return nil, 0, fmt.Errorf("--use %s: %w", from.format, err)
 		}
 	}
-	users := slices.Collect(all)
+	users := slices.Collect(in.users)
 	var pods []cluster.Pod
 	for _, u := range users {
 		pods = append(pods, u.Pods...)
 	}
-	sizing := use.New(&u, pods, c.opts.Headroom)
+	sizing := use.New(&u, pods, in.pods, c.opts.Headroom)
 	if sizing.Known == 0 {
 		return nil, 0, fmt.Errorf("--use %s: none of the %d containers has a use in it: name metrics of this cluster", c.uses[0], sizing.Containers)
 	}

@@ -115,7 +115,7 @@ func (s Setting) plan(u cluster.User) (Planned, error) {
 		p.Pool = s.Today.pool(plans, low)
 	}
 	if s.Sizing != nil {
-		if err := s.rightSize(u, models, plans, &p); err != nil {
+		if plans, err = s.rightSize(u, models, plans, &p); err != nil {
 			return Planned{}, err
 		}
 	}
