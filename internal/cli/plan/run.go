@@ -86,6 +86,9 @@ func (c *command) document(ctx context.Context, p *progress) (doc page.Document,
 // replay returns what VMs cost while pods come and go.
 func (c *command) replay(ctx context.Context, p *progress) (doc page.Document, err error) {
 	from := c.sources[0]
+	if len(c.sources) > 1 {
+		return doc, usage.Errorf("--replay: the traces are of the formats %s and %s: replay them one after the other", from.format, c.sources[1].format)
+	}
 	p.phase("reading " + strings.Join(from.paths, ", "))
 	histories, period, read, err := trace.ReadHistory(ctx, from.format, from.paths, c.trace)
 	if err != nil {
