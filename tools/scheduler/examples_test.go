@@ -100,6 +100,16 @@ func sharedDirectory() []runtime.Object {
 	}))
 }
 
+// fewPods returns small nodes and a large one, whose kubelets take 8 pods each.
+func fewPods() (all []runtime.Object) {
+	for i := range 5 {
+		n := newNode(fmt.Sprintf("n%d", i), i/4*2, zone)
+		n.Status.Allocatable[v1.ResourcePods] = resource.MustParse("8")
+		all = append(all, n)
+	}
+	return append(all, newPods("web", 32, 4, 0, "20m", "64Mi", func(*v1.Pod) {})...)
+}
+
 // examples returns the clusters. Their nodes are m6i.xlarge unless said otherwise.
 func examples() []example {
 	plain := func(*v1.Pod) {}
@@ -159,6 +169,17 @@ func examples() []example {
 		{"58 volumes on VMs that take 25", manyVolumes(), 0},
 		{"databases on disks of nodes", localVolumes(), 0},
 		{"containers that share a directory", sharedDirectory(), 0},
+		{"host ports of containers with restart rules", slices.Concat(xlarge(3), newPods("web", 3, 3, 0, "200m", "256Mi", func(p *v1.Pod) {
+			hostPort(8080)(p)
+			p.Spec.Containers[0].RestartPolicy = new(v1.ContainerRestartPolicyOnFailure)
+		})), 0},
+		{"init containers that need more than the first container", slices.Concat(newNodes(3, 2), newPods("web", 3, 3, 0, "1", "1Gi", func(p *v1.Pod) {
+			second := *p.Spec.Containers[0].DeepCopy()
+			second.Name, second.Resources.Requests = "second", v1.ResourceList{v1.ResourceCPU: resource.MustParse("3200m")}
+			p.Spec.Containers = append(p.Spec.Containers, second)
+			p.Spec.InitContainers = []v1.Container{{Name: "init", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("4200m")}}}}
+		})), 0},
+		{"nodes that take 8 pods", fewPods(), 0},
 	}
 }
 

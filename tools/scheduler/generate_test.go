@@ -68,6 +68,8 @@ func ofTier(t *rapid.T, _ string) v1.PodAffinityTerm {
 	return v1.PodAffinityTerm{LabelSelector: label("tier", rapid.SampledFrom(tiers).Draw(t, "tier"))}
 }
 
+var effects = []v1.TaintEffect{v1.TaintEffectNoSchedule, v1.TaintEffectNoExecute}
+
 var tiers = []string{"data", "web"}
 
 // kinds are the kinds of rules that random clusters have.
@@ -75,7 +77,16 @@ var kinds = []kind{
 	{"host ports", func(t *rapid.T, _ *generator, _ string) func(*v1.Pod) {
 		port := v1.ContainerPort{ContainerPort: 80, HostPort: rapid.SampledFrom([]int32{8080, 9100}).Draw(t, "port"), Protocol: rapid.SampledFrom([]v1.Protocol{"", v1.ProtocolTCP, v1.ProtocolUDP}).Draw(t, "protocol"),
 			HostIP: rapid.SampledFrom([]string{"", "", "0.0.0.0", "127.0.0.1", "127.0.0.2"}).Draw(t, "address")}
-		return func(p *v1.Pod) { p.Spec.Containers[0].Ports = []v1.ContainerPort{port} }
+		restarts := rapid.SampledFrom([]*v1.ContainerRestartPolicy{nil, nil, new(v1.ContainerRestartPolicyOnFailure)}).Draw(t, "restarts")
+		return func(p *v1.Pod) {
+			p.Spec.Containers[0].Ports, p.Spec.Containers[0].RestartPolicy = []v1.ContainerPort{port}, restarts
+		}
+	}},
+	{"init containers", func(t *rapid.T, _ *generator, _ string) func(*v1.Pod) {
+		cpu := *resource.NewMilliQuantity(int64(rapid.IntRange(1, 30).Draw(t, "cpu of init"))*100, resource.DecimalSI)
+		return func(p *v1.Pod) {
+			p.Spec.InitContainers = []v1.Container{{Name: "init", Image: "example.com/app", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: cpu}}}}
+		}
 	}},
 	{"the node's network", func(t *rapid.T, _ *generator, _ string) func(*v1.Pod) {
 		port := rapid.SampledFrom([]int32{8443, 9100}).Draw(t, "port")
@@ -121,10 +132,14 @@ var kinds = []kind{
 			{Key: "generation", Operator: v1.NodeSelectorOpGt, Values: []string{"1"}},
 		}).Draw(t, "requirement"))
 	}},
+	{"selectors of what taints say", func(*rapid.T, *generator, string) func(*v1.Pod) {
+		return func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"dedicated": "batch"} }
+	}},
 	{"tolerations", func(t *rapid.T, _ *generator, _ string) func(*v1.Pod) {
 		all := rapid.Bool().Draw(t, "all")
+		effect := rapid.SampledFrom(effects).Draw(t, "effect")
 		return func(p *v1.Pod) {
-			p.Spec.Tolerations = []v1.Toleration{{Key: "dedicated", Operator: v1.TolerationOpEqual, Value: "batch", Effect: v1.TaintEffectNoSchedule}}
+			p.Spec.Tolerations = []v1.Toleration{{Key: "dedicated", Operator: v1.TolerationOpEqual, Value: "batch", Effect: effect}}
 			if all {
 				p.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}}
 			}
@@ -191,6 +206,7 @@ func cluster(t *rapid.T, tb testing.TB, s size, of []kind) []byte {
 	for i := range rapid.IntRange(1, s.zones).Draw(t, "zones") {
 		g.zones = append(g.zones, region+string("abc"[i]))
 	}
+	few := rapid.IntRange(0, 3).Draw(t, "few pods on a node") == 0
 	ssds, taints := rapid.Bool().Draw(t, "disks"), rapid.IntRange(0, 3).Draw(t, "taints") == 0
 	for i := range rapid.IntRange(max(2, s.nodes/2), s.nodes).Draw(t, "nodes") {
 		n := newNode(fmt.Sprintf("n%d", i), rapid.IntRange(0, s.models-1).Draw(t, "model"), g.zones[i%len(g.zones)])
@@ -199,7 +215,13 @@ func cluster(t *rapid.T, tb testing.TB, s size, of []kind) []byte {
 			n.Labels["disk"] = "ssd"
 		}
 		if taints && i%4 == 3 {
-			n.Spec.Taints = []v1.Taint{{Key: "dedicated", Value: "batch", Effect: v1.TaintEffectNoSchedule}}
+			n.Spec.Taints = []v1.Taint{{Key: "dedicated", Value: "batch", Effect: effects[i/4%2]}}
+		}
+		if taints && i%4 == 2 {
+			n.Labels["dedicated"] = "batch"
+		}
+		if few {
+			n.Status.Allocatable[v1.ResourcePods] = resource.MustParse("6")
 		}
 		g.nodes = append(g.nodes, n)
 		g.others = append(g.others, newCSINode(n.Name, 12))
@@ -223,6 +245,10 @@ func cluster(t *rapid.T, tb testing.TB, s size, of []kind) []byte {
 		wanted = append(wanted, g.workload(t, fmt.Sprintf("app%d", i), s, of)...)
 	}
 	g.place(tb, rapid.IntRange(0, 7).Draw(t, "first node"), daemons, wanted)
+	if rapid.IntRange(0, 3).Draw(t, "changes") == 0 { // which the pods that run there survive
+		g.nodes[0].Labels["disk"] = "hdd"
+		g.nodes[1].Spec.Taints = append(g.nodes[1].Spec.Taints, v1.Taint{Key: "later", Effect: v1.TaintEffectNoSchedule})
+	}
 	var all []runtime.Object
 	for _, n := range g.nodes {
 		all = append(all, n)

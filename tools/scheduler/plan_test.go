@@ -280,7 +280,10 @@ func (f *future) fraction(pod *v1.Pod, containers []string, number int) *v1.Pod 
 			return true
 		})
 	}
-	part.Spec.Containers, part.Spec.InitContainers = kept(part.Spec.Containers), kept(part.Spec.InitContainers)
+	if first := pod.Spec.Containers[0].Name; !slices.Contains(containers, first) { // init containers run with it
+		part.Spec.InitContainers = kept(part.Spec.InitContainers)
+	}
+	part.Spec.Containers = kept(part.Spec.Containers)
 	for _, c := range slices.Concat(part.Spec.InitContainers, part.Spec.Containers) {
 		for _, m := range c.VolumeMounts {
 			if elsewhere[m.Name] {
@@ -354,6 +357,9 @@ func (o objects) node(name, of string, in pool, p plan) (*v1.Node, *storage.CSIN
 	if q, ok := least(all)[v1.ResourceEphemeralStorage]; ok && len(same) == 0 {
 		n.Status.Allocatable[v1.ResourceEphemeralStorage] = q
 	}
+	if pods, equal := samePods(all); equal && len(same) == 0 && pods < int64(m.Pods) { // what kubelets are told does not follow from the model
+		n.Status.Allocatable[v1.ResourcePods] = *resource.NewQuantity(pods, resource.DecimalSI)
+	}
 	csi := &storage.CSINode{ObjectMeta: meta.ObjectMeta{Name: name}}
 	drivers := o.drivers(same)
 	if len(drivers) == 0 {
@@ -378,6 +384,18 @@ func least(nodes []*v1.Node) v1.ResourceList {
 		}
 	}
 	return all
+}
+
+// samePods returns how many pods the nodes take, if all take as many.
+func samePods(nodes []*v1.Node) (pods int64, equal bool) {
+	for i, n := range nodes {
+		if has := n.Status.Allocatable.Pods().Value(); i > 0 && has != pods {
+			return 0, false
+		} else {
+			pods = has
+		}
+	}
+	return pods, len(nodes) > 0
 }
 
 // drivers returns the CSI drivers of nodes, each with the number of volumes of the least node.

@@ -137,6 +137,9 @@ func (c *command) takeReplay() (err error) {
 	if c.migrations, err = strconv.Atoi(c.opts.Replay); err != nil || c.migrations < 0 {
 		return usage.Errorf("--replay=%s: want a number of containers from 0, such as --replay=20", c.opts.Replay)
 	}
+	if c.opts.Owner != "" {
+		return usage.Errorf("--replay --owner %s: the users of the trace pay: omit --owner", c.opts.Owner)
+	}
 	if c.opts.At != "" && !strings.Contains(c.opts.At, "..") {
 		return usage.Errorf("--replay --at %s: want two times, such as 0..1h", c.opts.At)
 	}

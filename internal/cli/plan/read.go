@@ -134,6 +134,7 @@ type input struct {
 	users    iter.Seq[cluster.User]
 	count    int // an upper bound, for the progress
 	readings []summary.Reading
+	pods     []cluster.Pod // of a cluster, also those on nodes that stay
 }
 
 // read reads all traces. With several formats, users are named FORMAT/USER. The users of a cluster
@@ -194,7 +195,7 @@ func (c *command) cluster(users []cluster.User, r trace.Report) (in input, err e
 	reading.Remarks = append(reading.Remarks, today.Remarks...)
 	today.MinSaving = summary.Dollars(c.opts.Least * float64(cluster.Dollar))
 	c.setting.Today = today
-	return input{today.Users(), len(today.Pools), []summary.Reading{reading}}, nil
+	return input{today.Users(), len(today.Pools), []summary.Reading{reading}, pods}, nil
 }
 
 // opened is a source that can be read.

@@ -97,6 +97,8 @@ func TestReplayErrors(t *testing.T) {
 		{[]string{"--trace", "csv:" + file(t, "pods.csv", pods), "--replay"}, "want google2011 or columns with the key sorted"},
 		{[]string{"--trace", trace, "--replay", "--at", "0"}, "want two times, such as 0..1h"},
 		{[]string{"--trace", trace, "--replay", "--catalogue", offer(t, "billing_minimum: 0s")}, "billing_minimum: want a time above 0, such as 1m"},
+		{[]string{"--trace", trace, "--trace", "csv:" + file(t, "pods.csv", pods), "--replay"}, "replay them one after the other"},
+		{[]string{"--trace", trace, "--replay", "--owner", "cluster"}, "omit --owner"},
 		{[]string{"--trace", trace, "--replay=-1"}, "want a number of containers from 0"},
 		{[]string{"--trace", trace, "--replay", "--oversize", "refuse"}, "replay: user bob: pod 5 needs"},
 		{[]string{"--trace", trace, "--replay", "--links", "all"}, "if any flags in the group"},

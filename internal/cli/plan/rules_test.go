@@ -97,6 +97,45 @@ func spreadBy(label, value string, more object) object {
 	return object{"topologySpreadConstraints": []any{c}}
 }
 
+// relabelled gives each node a value of another label in place of one.
+func relabelled(nodes []any, old, label string, values ...string) []any {
+	for i, n := range nodes {
+		labels := n.(object)["metadata"].(object)["labels"].(object)
+		delete(labels, old)
+		labels[label] = values[i]
+	}
+	return nodes
+}
+
+// Labels and taints that changed after pods came hold the nodes; taints that pass do not.
+func TestNodesThatRefuseTheirPods(t *testing.T) {
+	select1 := workload{name: "x", replicas: 2, nodes: 2, requests: request("150m", "200Mi"), spec: object{"nodeSelector": object{"team": "a"}}}
+	plain := workload{name: "x", replicas: 2, nodes: 2, requests: request("150m", "200Mi")}
+	tainted := func(key string) []any {
+		nodes := nodesOf("m6i.xlarge", 2)
+		for _, n := range nodes {
+			n.(object)["spec"].(object)["taints"] = []any{object{"key": key, "effect": "NoSchedule"}}
+		}
+		return nodes
+	}
+	for _, c := range []struct {
+		name  string
+		nodes []any
+		pods  workload
+		stay  int
+	}{
+		{"another label", relabelled(nodesOf("m6i.xlarge", 2), "", "team", "b", "b"), select1, 1},
+		{"the label", relabelled(nodesOf("m6i.xlarge", 2), "", "team", "a", "a"), select1, 0},
+		{"a taint", tainted("later"), plain, 1},
+		{"a taint that passes", tainted("karpenter.sh/disrupted"), plain, 0},
+	} {
+		today := clusterOf(t, "--trace", dumpOf(t, c.nodes, c.pods.pods()))
+		if len(today.Stay) != c.stay || c.stay == 0 && len(today.Pools[0].Taints) > 0 {
+			t.Errorf("%s: stay %+v, pools %+v; want %d reasons", c.name, today.Stay, today.Pools, c.stay)
+		}
+	}
+}
+
 // What pods demand of their VM is kept by the plan, and by the bound if it says that no plan costs
 // less. m6i.large costs 0.096 $/h, m6i.xlarge 0.192, m6i.2xlarge 0.384.
 func TestDemandsOfAVM(t *testing.T) {
@@ -117,6 +156,13 @@ func TestDemandsOfAVM(t *testing.T) {
 		{"an address, and all of them", nodesOf("m6i.xlarge", 4), []workload{
 			{name: "one", replicas: 1, requests: small, container: port(7070, object{"hostIP": "10.1.1.1"})},
 			{name: "all", replicas: 1, from: 1, requests: small, container: port(7070, nil)}}, "0.192", "0.096"},
+		{"ports of containers with restart rules of their own", nodesOf("m6i.xlarge", 2), []workload{
+			{name: "in", replicas: 2, nodes: 2, requests: small, container: object{"restartPolicy": "OnFailure", "ports": port(7070, nil)["ports"]}}}, "0.192", "0.192"},
+		{"init containers that need more than the first container", nodesOf("m6i.2xlarge", 3), []workload{
+			{name: "pair", replicas: 3, nodes: 3, requests: []object{{"cpu": "1", "memory": "1Gi"}, {"cpu": "3200m", "memory": "1Gi"}}, spec: object{
+				"initContainers": []any{object{"name": "i", "resources": object{"requests": object{"cpu": "4200m"}}}}}}}, "1.152", "1.152"},
+		{"zones that drivers of volumes name", relabelled(nodesOf("m6i.xlarge", 2), "topology.kubernetes.io/zone", "topology.ebs.csi.aws.com/zone", "a", "b"), []workload{
+			{name: "web", replicas: 2, nodes: 2, requests: small}}, "0.192", "0.192"},
 		{"ports with hostNetwork, which need no hostPort", nodesOf("m6i.xlarge", 3), []workload{
 			{name: "net", replicas: 3, nodes: 3, requests: small, container: object{"ports": []any{object{"containerPort": 7443}}}, spec: object{"hostNetwork": true}}}, "0.288", "0.288"},
 		{"anti-affinity of one side only", nodesOf("m6i.xlarge", 4), []workload{
@@ -187,6 +233,8 @@ func TestDemandsThatHoldNodes(t *testing.T) {
 		{"a volume of pods of one node", []workload{{name: "x", replicas: 2, requests: small, spec: claim}}, volume("ReadWriteOnce", "topology.kubernetes.io/zone", "us-east-1b"), "! Not honoured: a volume that pods share and only one node can attach, of 2 pods"},
 		{"a local volume", []workload{{name: "x", replicas: 1, requests: small, spec: claim}}, volume("ReadWriteOnce", "kubernetes.io/hostname", "vm-0"), "a pod may run on this node only"},
 		{"a port that a DaemonSet has", []workload{{name: "agent", kind: "DaemonSet", replicas: 2, from: 1, nodes: 2, requests: small, container: port(9900, nil)}, {name: "x", replicas: 1, requests: small, container: port(9900, nil)}}, nil, "may not share a VM with DaemonSet store/agent"},
+		{"a local volume, and one that was released", []workload{{name: "x", replicas: 1, requests: small, spec: claim}}, append(volume("ReadWriteOnce", "kubernetes.io/hostname", "vm-0"),
+			object{"kind": "PersistentVolume", "metadata": object{"name": "old"}, "spec": object{"claimRef": object{"namespace": "store", "name": "d"}}, "status": object{"phase": "Released"}}), "a pod may run on this node only"},
 		{"a disk without a claim", []workload{{name: "x", replicas: 1, requests: small, spec: object{"volumes": []any{object{"name": "d", "awsElasticBlockStore": object{"volumeID": "vol-1"}}}}}}, nil, "! Not honoured: disks without a claim"},
 	} {
 		objects := [][]any{nodesOf("m6i.xlarge", 3), c.more}

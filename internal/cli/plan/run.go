@@ -72,8 +72,10 @@ func (c *command) document(ctx context.Context, p *progress) (doc page.Document,
 		return doc, err
 	case c.opts.Least > 0 && c.setting.Today == nil:
 		return doc, usage.Errorf("--min-saving: only plans of a cluster with its nodes have steps: add nodes to the kubectl dump, or omit it")
+	case c.setting.Today != nil && (c.target.scheme == "hostlo" || c.target.scheme == "spread"):
+		return doc, usage.Errorf("--write %s: a cluster with its nodes gets the VMs of the plan best or whole: write %s or whole:%s", c.opts.Write, c.target.dir, c.target.dir)
 	case c.opts.Explain != "":
-		e, err := c.setting.Explain(in.users, c.opts.Explain)
+		e, err := c.setting.Explain(ctx, in.users, c.opts.Explain)
 		return plans.Explain(e.Plans, e.Models, summary.Dollars(e.Bound)), err
 	case c.links.from != "":
 		return c.frontier(ctx, in, price, p)
@@ -84,6 +86,9 @@ func (c *command) document(ctx context.Context, p *progress) (doc page.Document,
 // replay returns what VMs cost while pods come and go.
 func (c *command) replay(ctx context.Context, p *progress) (doc page.Document, err error) {
 	from := c.sources[0]
+	if len(c.sources) > 1 {
+		return doc, usage.Errorf("--replay: the traces are of the formats %s and %s: replay them one after the other", from.format, c.sources[1].format)
+	}
 	p.phase("reading " + strings.Join(from.paths, ", "))
 	histories, period, read, err := trace.ReadHistory(ctx, from.format, from.paths, c.trace)
 	if err != nil {
@@ -117,7 +122,7 @@ func (c *command) frontier(ctx context.Context, in input, price *summary.CutPric
 
 // plans returns the plans of all users, and writes the files of the target.
 func (c *command) plans(ctx context.Context, in input, p *progress) (doc page.Document, err error) {
-	users, samples, err := c.readUse(ctx, in.users, p)
+	users, samples, err := c.readUse(ctx, in, p)
 	if err != nil {
 		return doc, err
 	}

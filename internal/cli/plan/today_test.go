@@ -111,10 +111,16 @@ func TestKubeconfig(t *testing.T) {
 	if err != nil || string(args) != "get nodes,pods,poddisruptionbudgets,persistentvolumes,csinodes,namespaces -A -o json --kubeconfig /k --context prod\n" || got.Split != want.Split {
 		t.Errorf("kubectl %q, %v; cost %s, want %s", args, err, got.Split, want.Split)
 	}
-	script("cat " + dump + "\necho 'Error from server (Forbidden): no budgets' >&2\nexit 1")
+	script("cat " + dump + "\necho 'Error from server (Forbidden): poddisruptionbudgets.policy is forbidden: no' >&2\nexit 1")
 	r := decode(t, must(t, "--kubeconfig", "default", "--json"))
-	if !strings.Contains(strings.Join(r.Traces[0].Remarks, " "), "kubectl could not read everything: Error from server (Forbidden): no budgets") {
+	if !strings.Contains(strings.Join(r.Traces[0].Remarks, " "), "kubectl could not read everything: Error from server (Forbidden): poddisruptionbudgets.policy is forbidden: no") {
 		t.Errorf("remarks %v", r.Traces[0].Remarks)
+	}
+	for _, complaint := range []string{"Error from server (Forbidden): pods is forbidden: no", "Unable to connect to the server: EOF"} {
+		script("cat " + dump + "\necho 'Error from server (Forbidden): csinodes.storage.k8s.io is forbidden: no\n" + complaint + "' >&2\nexit 1")
+		if _, err := execute(t.Context(), t, "--kubeconfig", "default"); err == nil || !strings.Contains(err.Error(), "could not read everything: ") {
+			t.Errorf("%s: error %v", complaint, err)
+		}
 	}
 	script("echo 'no such context' >&2\nexit 1")
 	if _, err := execute(t.Context(), t, "--kubeconfig", "default"); err == nil || !strings.Contains(err.Error(), "--kubeconfig default: kubectl get nodes,pods,poddisruptionbudgets,persistentvolumes,csinodes,namespaces -A -o json: no such context") {

@@ -56,9 +56,9 @@ func (c *command) takeUses() error {
 
 // readUse reads what containers use, adds the sizing to the setting, and returns the users and the
 // fewest samples of a container.
-func (c *command) readUse(ctx context.Context, all iter.Seq[cluster.User], p *progress) (iter.Seq[cluster.User], int, error) {
+func (c *command) readUse(ctx context.Context, in input, p *progress) (iter.Seq[cluster.User], int, error) {
 	if len(c.uses) == 0 {
-		return all, 0, nil
+		return in.users, 0, nil
 	}
 	var u use.Use
 	for _, from := range c.uses {
@@ -75,12 +75,12 @@ func (c *command) readUse(ctx context.Context, all iter.Seq[cluster.User], p *pr
 			return nil, 0, fmt.Errorf("--use %s: %w", from.format, err)
 		}
 	}
-	users := slices.Collect(all)
+	users := slices.Collect(in.users)
 	var pods []cluster.Pod
 	for _, u := range users {
 		pods = append(pods, u.Pods...)
 	}
-	sizing := use.New(&u, pods, c.opts.Headroom)
+	sizing := use.New(&u, pods, in.pods, c.opts.Headroom)
 	if sizing.Known == 0 {
 		return nil, 0, fmt.Errorf("--use %s: none of the %d containers has a use in it: name metrics of this cluster", c.uses[0], sizing.Containers)
 	}
@@ -112,16 +112,29 @@ const shortObjects = "nodes,pods,pdb,pv,csinodes,ns"
 func dump(ctx context.Context, opts Options) (text []byte, remark string, err error) {
 	text, err = kubectl(ctx, opts, "get", objects, "-A", "-o", "json")
 	var partly partlyError
-	if errors.As(err, &partly) {
+	if errors.As(err, &partly) && partly.forbidden() {
 		return text, "kubectl could not read everything: " + partly.first, nil
 	}
 	return text, "", err
 }
 
 // partlyError says that kubectl failed after it had printed something.
-type partlyError struct{ first string } // its first complaint
+type partlyError struct{ args, first, all string } // its first complaint, and all
 
-func (e partlyError) Error() string { return e.first }
+func (e partlyError) Error() string {
+	return fmt.Sprintf("kubectl %s could not read everything: %s", e.args, e.first)
+}
+
+// forbidden reports whether kubectl may not read some kinds, without which a plan is more careful.
+func (e partlyError) forbidden() bool {
+	for line := range strings.Lines(e.all) {
+		kind, ok := strings.CutPrefix(line, "Error from server (Forbidden): ")
+		if !ok || strings.HasPrefix(kind, "nodes ") || strings.HasPrefix(kind, "pods ") {
+			return false
+		}
+	}
+	return e.all != ""
+}
 
 func kubectl(ctx context.Context, opts Options, args ...string) ([]byte, error) {
 	args = slices.Clone(args)
@@ -136,7 +149,8 @@ func kubectl(ctx context.Context, opts Options, args ...string) ([]byte, error) 
 	cmd := exec.CommandContext(ctx, "kubectl", args...)
 	cmd.Stdout, cmd.Stderr = &out, &complaint
 	err := cmd.Run()
-	first, _, _ := strings.Cut(strings.TrimSpace(complaint.String()), "\n")
+	complaints := strings.TrimSpace(complaint.String())
+	first, _, _ := strings.Cut(complaints, "\n")
 	switch {
 	case errors.Is(err, exec.ErrNotFound):
 		return nil, fmt.Errorf("--kubeconfig %s: %w: install kubectl, or name a file that kubectl %s has written", opts.Kubeconfig, err, strings.Join(args, " "))
@@ -145,7 +159,7 @@ func kubectl(ctx context.Context, opts Options, args ...string) ([]byte, error) 
 	case err != nil && out.Len() == 0:
 		return nil, fmt.Errorf("--kubeconfig %s: kubectl %s: %s", opts.Kubeconfig, strings.Join(args, " "), cmp.Or(first, err.Error()))
 	case err != nil:
-		return out.Bytes(), partlyError{cmp.Or(first, err.Error())}
+		return out.Bytes(), partlyError{strings.Join(args, " "), cmp.Or(first, err.Error()), complaints}
 	}
 	return out.Bytes(), nil
 }

@@ -183,3 +183,65 @@ func TestUseOfKubeconfig(t *testing.T) {
 		t.Errorf("kubectl %q, %v; cost %s, want %s", args, err, got.Today.Sized.Split, want.Today.Sized.Split)
 	}
 }
+
+// sized returns a dump of three m6i.2xlarge with a pod of the Deployment web each, and metrics of the pods.
+func sized(t *testing.T, use string, more ...string) (dump, metrics string) {
+	t.Helper()
+	web := workload{name: "web", replicas: 3, nodes: 3, requests: []object{{"cpu": "3500m", "memory": "1Gi"}, {"cpu": "4", "memory": "1Gi"}}}
+	pods := web.pods()
+	for _, p := range pods {
+		m := p.(object)["metadata"].(object)
+		m["labels"] = object{"pod-template-hash": "h"}
+		m["ownerReferences"] = []any{object{"kind": "ReplicaSet", "name": "web-h", "controller": true}}
+	}
+	nodes := nodesOf("m6i.2xlarge", 3)
+	for _, model := range more {
+		nodes[2].(object)["metadata"].(object)["labels"].(object)["node.kubernetes.io/instance-type"] = model
+	}
+	top := "NAMESPACE POD NAME CPU(cores) MEMORY(bytes)\n"
+	for i, u := range strings.Split(use, ",") {
+		a, b, _ := strings.Cut(u, "+")
+		top += fmt.Sprintf("store web-%d c0 %s 100Mi\nstore web-%d c1 %s 100Mi\n", i, a, i, b)
+	}
+	return dumpOf(t, nodes, pods), "metrics:" + file(t, "top.txt", top)
+}
+
+// What --write writes is of one plan: each pod that the placement splits has a manifest, and a
+// plan that has no VMs of a cluster is refused.
+func TestWrittenFilesAreOfOnePlan(t *testing.T) {
+	dump, metrics := sized(t, "1000m+3000m,1000m+3000m,1000m+3000m")
+	dir := filepath.Join(t.TempDir(), "out")
+	c := decode(t, must(t, "--trace", dump, "--use", metrics, "--write", dir, "--json")).Today
+	if c.Pools[0].PodsSplit > 0 || c.Pools[0].Final().PodsSplit == 0 {
+		t.Fatalf("split %d pods as requested, %d as used: want none, and some", c.Pools[0].PodsSplit, c.Pools[0].Final().PodsSplit)
+	}
+	if files, err := filepath.Glob(filepath.Join(dir, "manifests", "*")); err != nil || len(files) == 0 {
+		t.Errorf("no manifest of the pods that are split: %v", err)
+	}
+	if _, err := execute(t.Context(), t, "--trace", dump, "--write", "hostlo:"+dir+"2"); err == nil || !strings.Contains(err.Error(), "--write hostlo:") {
+		t.Errorf("VMs of hostlo: error %v", err)
+	}
+}
+
+// Pods of a workload have one template: one on a node that stays counts, too.
+func TestUseOfPodsThatStay(t *testing.T) {
+	dump, metrics := sized(t, "100m+100m,100m+100m,100m+2000m", "z9.large")
+	u := decode(t, must(t, "--trace", dump, "--use", metrics, "--json")).Use
+	for _, c := range u.Changes {
+		if c.Container == "c1" && c.To.VCPU < 2 {
+			t.Errorf("the change is %+v: a pod uses 2 vCPUs", c)
+		}
+	}
+	if u.Unmatched != 0 {
+		t.Errorf("%d uses are of no pod", u.Unmatched)
+	}
+}
+
+// The pods of a namespace of a cluster are explained with its models and limits.
+func TestExplainNamespaceOfCluster(t *testing.T) {
+	web := workload{name: "web", labels: "app=web", replicas: 2, nodes: 2, requests: []object{{"cpu": "500m", "memory": "1Gi", "ephemeral-storage": "1Gi"}}, spec: spreadBy("app", "web", nil)}
+	text := must(t, "--trace", dumpOf(t, nodesOf("m6i.xlarge", 2), web.pods()), "--explain", "store")
+	if !strings.Contains(text, "m6i.large") || strings.Contains(text, " large") {
+		t.Errorf("the namespace is not explained with the models of the cluster:\n%s", text)
+	}
+}

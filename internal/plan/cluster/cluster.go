@@ -92,6 +92,16 @@ type Budget struct {
 	Allowed int    // pods that may be evicted at a time
 }
 
+// Starts reports whether the first fraction of a pod of Kubernetes has room for its init
+// containers, however the pod is split: it has at least the first container and the sidecars.
+func (p Pod) Starts() bool {
+	var first Resources
+	for _, c := range p.Containers[:min(len(p.Containers), p.Origin.Sidecars+1)] {
+		first = first.Add(c.Request)
+	}
+	return len(p.Containers) < 2 || p.Origin.Startup.Fits(first)
+}
+
 // Container is the smallest part of a pod.
 type Container struct {
 	Name    string

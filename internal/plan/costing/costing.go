@@ -115,7 +115,7 @@ func (s Setting) plan(u cluster.User) (Planned, error) {
 		p.Pool = s.Today.pool(plans, low)
 	}
 	if s.Sizing != nil {
-		if err := s.rightSize(u, models, plans, &p); err != nil {
+		if plans, err = s.rightSize(u, models, plans, &p); err != nil {
 			return Planned{}, err
 		}
 	}
@@ -184,24 +184,45 @@ type Explained struct {
 	Bound  int64 // billionths of a dollar for an hour
 }
 
-// Explain plans the user of a name, or the pods of a namespace, and keeps every step.
-func (s Setting) Explain(users iter.Seq[cluster.User], name string) (Explained, error) {
+// Explain plans the user of a name, or the pods of a namespace, and keeps every step. When the
+// context ends, it returns at once.
+func (s Setting) Explain(ctx context.Context, users iter.Seq[cluster.User], name string) (Explained, error) {
+	all, err := All(ctx, slices.Values([]string{name}), func(name string) (Explained, error) { return s.find(users, name) }, nil)
+	if err != nil {
+		return Explained{}, err
+	}
+	return all[0], nil
+}
+
+func (s Setting) find(users iter.Seq[cluster.User], name string) (Explained, error) {
 	var near []string
 	namespace := cluster.User{Name: name}
+	var pools []string
 	for u := range users {
 		if u.Name == name {
 			return s.explain(u)
 		}
 		near = append(near, u.Name)
+		before := len(namespace.Pods)
 		for _, p := range u.Pods {
 			if p.Origin != nil && p.Origin.Namespace == name {
 				p.Name = p.Origin.Name
-				namespace.Pods, namespace.PerVM = append(namespace.Pods, p), u.PerVM
+				namespace.Pods = append(namespace.Pods, p)
 			}
+		}
+		if len(namespace.Pods) > before {
+			pools = append(pools, u.Name)
+			namespace.PerVM.Request, namespace.PerVM.Pods = namespace.PerVM.Request.Max(u.PerVM.Request), max(namespace.PerVM.Pods, u.PerVM.Pods)
+			namespace.Limits = least(namespace.Limits, u.Limits)
 		}
 	}
 	if len(namespace.Pods) > 0 {
-		s.Today = nil
+		if s.Today != nil {
+			if s.Models = s.Today.common(pools); len(s.Models) == 0 {
+				return Explained{}, fmt.Errorf("explain %s: no model may be in all pools of its pods: want one of the pools %s", name, strings.Join(pools, ", "))
+			}
+			s.Today = nil
+		}
 		return s.explain(namespace)
 	}
 	if len(near) == 0 {
@@ -213,6 +234,17 @@ func (s Setting) Explain(users iter.Seq[cluster.User], name string) (Explained, 
 		near, more = near[:3], " …; --json lists all"
 	}
 	return Explained{}, fmt.Errorf("explain %s: the trace has no such user: want one such as %s%s", name, strings.Join(near, ", "), more)
+}
+
+// least returns limits that hold in two pools. The first may be nil.
+func least(a, b []cluster.Limit) []cluster.Limit {
+	b = slices.Clone(b)
+	for i, l := range a {
+		if l.Most < b[i].Most {
+			b[i].Most = l.Most
+		}
+	}
+	return b
 }
 
 func (s Setting) explain(u cluster.User) (e Explained, err error) {

@@ -190,15 +190,20 @@ func TestPlans(t *testing.T) {
 func TestExplain(t *testing.T) {
 	s := Setting{Models: withHuge}
 	for _, name := range []string{"ann", "shop"} {
-		e, err := s.Explain(slices.Values(users()), name)
+		e, err := s.Explain(t.Context(), slices.Values(users()), name)
 		if err != nil || e.Plans.User.Name != name || len(e.Plans.User.Pods) != 1 || e.Bound != 300 {
 			t.Errorf("%s: %+v, bound %d, %v", name, e.Plans.User, e.Bound, err)
 		}
 	}
-	if _, err := s.Explain(slices.Values(users()), "eve"); err == nil || err.Error() != "explain eve: the trace has no such user: want one such as ann, bob" {
+	if _, err := s.Explain(t.Context(), slices.Values(users()), "eve"); err == nil || err.Error() != "explain eve: the trace has no such user: want one such as ann, bob" {
 		t.Errorf("error %v", err)
 	}
-	if _, err := s.Explain(slices.Values([]cluster.User(nil)), "eve"); err == nil || err.Error() != "explain eve: the trace has no users" {
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if _, err := s.Explain(ended, slices.Values(users()), "ann"); !errors.Is(err, context.Canceled) {
+		t.Errorf("when the context has ended: error %v", err)
+	}
+	if _, err := s.Explain(t.Context(), slices.Values([]cluster.User(nil)), "eve"); err == nil || err.Error() != "explain eve: the trace has no users" {
 		t.Errorf("error %v", err)
 	}
 }

@@ -8,11 +8,11 @@ import (
 	"unnest.io/unnest/internal/plan/use"
 )
 
-// rightSize plans a user with requests by use.
-func (s Setting) rightSize(u cluster.User, c cluster.Catalogue, before pack.Comparison, p *Planned) error {
+// rightSize plans a user with requests by use, and returns the plans that count then.
+func (s Setting) rightSize(u cluster.User, c cluster.Catalogue, before pack.Comparison, p *Planned) (pack.Comparison, error) {
 	after, low, comparable, err := study.Sized(s.Sizing.User(u), c, s.packing(u), before, s.start(u)...)
 	if err != nil {
-		return err
+		return before, err
 	}
 	p.Kept = !comparable
 	p.User.Sized = &summary.SizedCosts{Whole: p.User.Cost.Whole, Best: p.User.Cost.Best, Bound: p.User.Bound}
@@ -20,29 +20,34 @@ func (s Setting) rightSize(u cluster.User, c cluster.Catalogue, before pack.Comp
 		p.User.Sized = &summary.SizedCosts{Whole: summary.Dollars(after.Whole.Cost), Best: summary.Dollars(after.Best.Cost), Bound: summary.Dollars(low)}
 	}
 	if p.Pool != nil {
-		s.Today.rightSize(p.Pool, before, after, low, comparable)
+		comparable = s.Today.rightSize(p.Pool, before, after, low, comparable)
 	}
-	return nil
+	if !comparable {
+		return before, nil
+	}
+	return after, nil
 }
 
 // rightSize adds the plan of a pool with requests by use. The plan before counts where it holds
-// the pods.
-func (t *Today) rightSize(c *summary.PoolCost, before, after pack.Comparison, low int64, comparable bool) {
+// the pods. It reports whether VMs and placement are those of the plans after.
+func (t *Today) rightSize(c *summary.PoolCost, before, after pack.Comparison, low int64, comparable bool) bool {
 	sized := c.PoolPlan
 	c.Sized = &sized
 	if !comparable {
 		if c.Stays == "" {
 			c.SizedStays = "a pod would be too large for every VM"
 		}
-		return
+		return false
 	}
 	models := t.pools[c.Name].Catalogue
-	if grown(before.User, after.User) {
+	larger := grown(before.User, after.User)
+	if larger {
 		sized = summary.PoolPlan{Packed: 1 << 62, Split: 1 << 62, Bound: 1 << 62}
 	}
 	sized.Bound = summary.Dollars(low)
 	cheaper(&sized, after, models, t.MinSaving)
 	sized.Bound = min(sized.Bound, sized.Split)
+	return larger || sized.Split < c.Split
 }
 
 // grown reports whether a pod requests more of something than before.

@@ -72,6 +72,15 @@ func (t *Today) Users() iter.Seq[cluster.User] {
 	}
 }
 
+// common returns the models that all of the pools may have.
+func (t *Today) common(pools []string) cluster.Catalogue {
+	return slices.DeleteFunc(slices.Clone(t.Models), func(m cluster.Model) bool {
+		return slices.ContainsFunc(pools, func(name string) bool {
+			return !slices.ContainsFunc(t.pools[name].Catalogue, func(has cluster.Model) bool { return has.Name == m.Name })
+		})
+	})
+}
+
 // pool compares the plans of a pool with its nodes.
 func (t *Today) pool(plans pack.Comparison, bound int64) *summary.PoolCost {
 	p := t.pools[plans.User.Name]

@@ -218,6 +218,9 @@ func staticSets(c Cluster) map[string]bool {
 // Labels of nodes that make pools.
 var poolLabels = []string{"topology.kubernetes.io/zone", archLabel, "kubernetes.io/os"}
 
+// modelLabels begin labels that follow from the model of a VM.
+var modelLabels = []string{"karpenter.k8s.aws/instance-", "eks.amazonaws.com/instance-", "karpenter.azure.com/sku-", "kubernetes.azure.com/sku-", "cloud.google.com/machine-family", "feature.node.kubernetes.io/"}
+
 const (
 	archLabel = "kubernetes.io/arch"
 	amd64     = "amd64"
@@ -225,7 +228,7 @@ const (
 
 // join puts a node into its pool.
 func (f *divider) join(n cluster.Node) {
-	var key, taints []string
+	var key []string
 	labels := map[string]string{}
 	byModel := false
 	for _, label := range poolLabels {
@@ -241,22 +244,16 @@ func (f *divider) join(n cluster.Node) {
 			key = append(key, label+"="+value)
 			labels[label] = value
 		}
-		byModel = byModel || strings.Contains(label, "instance-type") || strings.HasPrefix(label, "karpenter.k8s.aws/instance-")
+		byModel = byModel || strings.Contains(label, "instance-type") || slices.ContainsFunc(modelLabels, func(prefix string) bool { return strings.HasPrefix(label, prefix) })
 	}
-	for _, taint := range n.Taints {
-		if !strings.HasPrefix(taint, "node.kubernetes.io/") && !strings.HasPrefix(taint, "node.cloudprovider.kubernetes.io/") {
-			taints = append(taints, taint)
-			taint, _, _ = strings.Cut(taint, ":")
-			key = append(key, taint)
-		}
-	}
+	key = append(key, n.Taints...)
 	if isSpot(n) {
 		key = append(key, "spot")
 	}
 	name := cmp.Or(strings.Join(key, " "), "all nodes")
 	p := f.pools[name]
 	if p == nil {
-		p = &pool{Pool: Pool{User: cluster.User{Name: name}, Nodes: map[string]int{}, Zone: n.Labels[poolLabels[0]], Spot: isSpot(n), Labels: labels, Taints: taints}, on: map[string][]int{}}
+		p = &pool{Pool: Pool{User: cluster.User{Name: name}, Nodes: map[string]int{}, Zone: n.Labels[poolLabels[0]], Spot: isSpot(n), Labels: labels, Taints: n.Taints}, on: map[string][]int{}}
 		f.pools[name] = p
 	}
 	p.byModel = p.byModel || byModel

@@ -38,12 +38,12 @@ const zone = "topology.kubernetes.io/zone="
 // Nodes that pods may tell apart are in different pools, and pods stay in theirs.
 func TestPools(t *testing.T) {
 	tainted := node("d", zone+"a")
-	tainted.Taints = []string{"dedicated=db:NoSchedule", "node.kubernetes.io/unschedulable=:NoSchedule"}
-	cordoned := node("e", zone+"a")
-	cordoned.Taints = []string{"node.kubernetes.io/unschedulable=:NoSchedule"}
-	c := Cluster{Selectors: []string{"disk", "kubernetes.io/arch", "kubernetes.io/hostname"},
-		Nodes: []cluster.Node{node("a", zone+"a", "team=red"), node("b", zone+"b", "team=red"), node("c", zone+"a", "disk=ssd"), tainted, cordoned},
-		Pods:  []cluster.Pod{pod("1", "a"), pod("2", "b"), pod("3", "c"), pod("4", "d"), pod("5", "e"), pod("6", ""), pod("7", "gone")}}
+	tainted.Taints = []string{"dedicated=db:NoSchedule"}
+	evicting := node("f", zone+"a")
+	evicting.Taints = []string{"dedicated=db:NoExecute"}
+	c := Cluster{Selectors: []string{"disk", "dedicated", "kubernetes.io/arch", "kubernetes.io/hostname"},
+		Nodes: []cluster.Node{node("a", zone+"a", "team=red"), node("b", zone+"b", "team=red"), node("c", zone+"a", "disk=ssd"), tainted, node("e", zone+"a"), evicting, node("g", zone+"a", "dedicated=db")},
+		Pods:  []cluster.Pod{pod("1", "a"), pod("2", "b"), pod("3", "c"), pod("4", "d"), pod("5", "e"), pod("8", "f"), pod("9", "g"), pod("6", ""), pod("7", "gone")}}
 	f, err := New(c, models, catalogue.Reserve{})
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +59,7 @@ func TestPools(t *testing.T) {
 			t.Errorf("pool %s: %d VMs now, cost %d, plan %+v", p.User.Name, p.Nodes["m.xlarge"], p.Now, p.Start)
 		}
 	}
-	want := map[string]string{"a": "1 5", "b": "2", "a disk=ssd": "3", "a dedicated=db": "4"}
+	want := map[string]string{"a": "1 5", "b": "2", "a disk=ssd": "3", "a dedicated=db:NoSchedule": "4", "a dedicated=db:NoExecute": "8", "a dedicated=db": "9"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("pools (-want +got):\n%s", diff)
 	}
@@ -125,7 +125,20 @@ func TestAllocatable(t *testing.T) {
 	}
 }
 
-// Where pods select models, only models of the pool are bought. Pods that do not fit as they are
+// Models that no node is of take as many pods as the catalogue says, unless kubelets are told to take fewer.
+func TestPodsOfUnseenModels(t *testing.T) {
+	larger := append(slices.Clone(models), cluster.Model{Name: "m.2xlarge", Size: cluster.Resources{CPU: 8 * cluster.VCPU, Memory: 32 << 30}, Price: 400, Pods: 234})
+	for _, tt := range []struct{ node, want int }{{30, 30}, {40, 234}, {50, 234}} {
+		n := node("a")
+		n.Pods = tt.node
+		f, err := New(Cluster{Nodes: []cluster.Node{n}, Pods: []cluster.Pod{pod("1", "a")}}, larger, catalogue.Reserve{})
+		if err != nil || f.Models[2].Pods != tt.want || f.Models[0].Pods != 20 {
+			t.Errorf("nodes take %d pods: models %v, %v; want %d", tt.node, f.Models, err, tt.want)
+		}
+	}
+}
+
+// Where pods select models, or by labels that follow from models, only models of the pool are bought. Pods that do not fit as they are
 // have no plan to start from.
 func TestModelsOfPool(t *testing.T) {
 	large := node("b", "node.kubernetes.io/instance-type=m.large")
@@ -142,6 +155,12 @@ func TestModelsOfPool(t *testing.T) {
 		}
 		if fits := len(p.User.Pods) == 0; (p.Start != nil) != fits {
 			t.Errorf("pool %s starts from %+v", p.User.Name, p.Start)
+		}
+	}
+	for _, label := range []string{"eks.amazonaws.com/instance-cpu", "karpenter.azure.com/sku-cpu", "cloud.google.com/machine-family", "feature.node.kubernetes.io/cpu-model.id"} {
+		f, err := New(Cluster{Selectors: []string{label}, Nodes: []cluster.Node{node("a", label+"=4")}, Pods: []cluster.Pod{pod("1", "a")}}, models, catalogue.Reserve{})
+		if err != nil || len(f.Pools[0].Catalogue) != 1 || len(f.Pools[0].Unlimited) != 2 {
+			t.Errorf("%s: catalogue %v, %v; want the model of the node", label, f.Pools[0].Catalogue, err)
 		}
 	}
 	separate := Cluster{Nodes: []cluster.Node{node("a")}, Pods: []cluster.Pod{pod("1", "a"), pod("2", "a")}}

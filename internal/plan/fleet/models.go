@@ -11,7 +11,9 @@ import (
 
 // allocatable returns what models leave for pods: those that the cluster has, what the least of
 // their nodes leaves; others, what the reservation leaves of the memory that VMs really offer.
-// That is what the catalogue says, else the worst part of the nominal memory on any node.
+// That is what the catalogue says, else the worst part of the nominal memory on any node. If a
+// node takes fewer pods than the catalogue says, its kubelet was told so: then others take at most
+// as many as any node.
 func allocatable(models cluster.Catalogue, nodes []cluster.Node, reserve catalogue.Reserve) (cluster.Catalogue, error) {
 	least := map[string]cluster.Node{}
 	offered := 1.0
@@ -40,8 +42,18 @@ func allocatable(models cluster.Catalogue, nodes []cluster.Node, reserve catalog
 	if err != nil {
 		return nil, err
 	}
+	most, fewer := 0, false // pods of a node, than the catalogue says
+	for _, n := range nodes {
+		most = max(most, n.Pods-reserve.DaemonPods)
+		fewer = fewer || n.Pods > 0 && slices.ContainsFunc(left, func(m cluster.Model) bool {
+			return m.Name == n.Model && (m.Pods == 0 || n.Pods-reserve.DaemonPods < m.Pods)
+		})
+	}
 	for i, m := range left {
 		n, seen := least[m.Name]
+		if !seen && fewer && most > 0 && (m.Pods == 0 || most < m.Pods) {
+			left[i].Pods = most
+		}
 		if !seen || n.Allocatable.CPU <= 0 || n.Allocatable.Memory <= 0 {
 			continue
 		}

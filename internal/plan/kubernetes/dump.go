@@ -66,6 +66,7 @@ type pod struct {
 	origin  *cluster.Origin
 	claims  []claim
 	unsure  []*term // whose namespaces are chosen by labels
+	may     func(*corev1.Node) bool
 	counted map[cluster.Rule]bool
 	daemon  bool // one of a DaemonSet, which is not planned
 }
@@ -118,7 +119,7 @@ func (d *Dump) Plan(p *Pod) {
 func (d *Dump) add(p *Pod) *pod {
 	o := p.Object
 	s := &o.Spec
-	added := &pod{kind: d.kind(o), rules: &cluster.Rules{}, origin: p.Origin, claims: claims(o), counted: map[cluster.Rule]bool{}}
+	added := &pod{kind: d.kind(o), rules: &cluster.Rules{}, origin: p.Origin, claims: claims(o), may: eligible(s, true), counted: map[cluster.Rule]bool{}}
 	d.pods = append(d.pods, added)
 	d.selects(added, s)
 	d.publishes(added, s)
@@ -179,6 +180,9 @@ func (d *Dump) Finish() Facts {
 	kinds := slices.Collect(maps.Values(d.kinds))
 	for _, p := range d.pods {
 		d.attached(p)
+		if n := d.nodes[p.origin.Node]; n != nil && !p.daemon && p.origin.Kind != "Node" && !p.may(n) {
+			p.count(nodeRefuses)
+		}
 		for i := range d.budgets {
 			if b := &d.budgets[i]; b.namespace == p.kind.namespace && b.selector.Matches(p.kind.labels) {
 				p.origin.Budgets = append(p.origin.Budgets, &b.Budget)
@@ -308,13 +312,14 @@ func (d *Dump) publishes(p *pod, s *corev1.PodSpec) {
 		}
 		return d.ports[of]
 	}
-	for _, c := range slices.Concat(s.InitContainers, s.Containers) {
+	lasting := slices.DeleteFunc(slices.Clone(s.InitContainers), func(c corev1.Container) bool { return !sidecar(&c) })
+	for _, c := range append(lasting, s.Containers...) {
 		for _, port := range c.Ports {
 			n := port.HostPort
 			if s.HostNetwork {
 				n = cmp.Or(n, port.ContainerPort)
 			}
-			if n <= 0 || c.RestartPolicy != nil && !sidecar(&c) {
+			if n <= 0 {
 				continue
 			}
 			p.count(hostPorts)

@@ -256,6 +256,7 @@ func convert(p *corev1.Pod) (cluster.Pod, Outcome) {
 	if why = max(why, bad, badToo); why == Planned && !pod.Request().Fits(cluster.MostRequested) {
 		why = Beyond
 	}
+	pod.Whole = pod.Whole || why == Planned && !pod.Starts()
 	return pod, why
 }
 

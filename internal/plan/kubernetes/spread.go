@@ -3,6 +3,8 @@ package kubernetes
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -62,24 +64,27 @@ func (d *Dump) spread(p *pod, o *corev1.Pod, c *corev1.TopologySpreadConstraint)
 	}
 }
 
-// eligible returns whether a spread is over a node (NodeAffinity and TaintToleration of the
-// scheduler's PodTopologySpread).
+// eligible returns whether a pod may run on a node by its labels and taints (NodeAffinity and
+// TaintToleration of the scheduler). Taints that pass do not count.
 func eligible(spec *corev1.PodSpec, taints bool) func(*corev1.Node) bool {
-	required := nodeaffinity.NewRequiredNodeAffinity(spec.NodeSelector, spec.Affinity)
+	required, tolerations := nodeaffinity.NewRequiredNodeAffinity(spec.NodeSelector, spec.Affinity), spec.Tolerations
 	return func(n *corev1.Node) bool {
-		if _, named := n.Labels[corev1.LabelHostname]; !named {
-			return false
-		}
 		if ok, err := required.Match(n); err != nil || !ok {
 			return false
 		}
-		_, untolerated := helpers.FindMatchingUntoleratedTaint(klog.Logger{}, n.Spec.Taints, spec.Tolerations, keepsAway, true)
+		_, untolerated := helpers.FindMatchingUntoleratedTaint(klog.Logger{}, n.Spec.Taints, tolerations, keepsAway, true)
 		return !taints || !untolerated
 	}
 }
 
-// keepsAway reports whether pods that do not tolerate the taint must not run on its node.
-func keepsAway(t *corev1.Taint) bool { return t.Effect != corev1.TaintEffectPreferNoSchedule }
+// keepsAway reports whether pods that do not tolerate the taint must not run on its node, as long
+// as it lasts.
+func keepsAway(t *corev1.Taint) bool {
+	return t.Effect != corev1.TaintEffectPreferNoSchedule && !slices.ContainsFunc(passing, func(prefix string) bool { return strings.HasPrefix(t.Key, prefix) })
+}
+
+// passing begin the keys of taints of nodes that are not ready, are cordoned or go.
+var passing = []string{"node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/", "ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler"}
 
 // limit returns the limit of a spread, of which all pods take that it counts. A VM may have as
 // many as the skew, whatever is on others.
@@ -92,7 +97,7 @@ func (d *Dump) limit(s *spread, kinds []*kind, number int32) cluster.Limit {
 		}
 	}
 	for name, n := range d.nodes {
-		if s.eligible(n) {
+		if _, named := n.Labels[corev1.LabelHostname]; named && s.eligible(n) {
 			l.Nodes[name] = true
 		}
 	}

@@ -25,6 +25,7 @@ func TestNodesOfASpreadThatHonoursTaints(t *testing.T) {
 		n := &corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{taint, {Key: "soft", Effect: corev1.TaintEffectPreferNoSchedule}}}}
 		n.Labels = map[string]string{corev1.LabelHostname: "n0"}
 		spec := corev1.PodSpec{Tolerations: []corev1.Toleration{c.toleration}}
+		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "ToBeDeletedByClusterAutoscaler", Effect: corev1.TaintEffectNoSchedule}) // it passes
 		if got := eligible(&spec, true)(n); got != c.want {
 			t.Errorf("%+v: %v, want %v", c.toleration, got, c.want)
 		}

@@ -33,6 +33,7 @@ const (
 	otherScheduler
 	podGroup
 	unknownField
+	nodeRefuses
 	preferences
 	priority
 	notMoved
@@ -72,6 +73,7 @@ var table = [demands]struct {
 	otherScheduler:    {"`schedulerName` of another scheduler", "another scheduler, whose rules are unknown", cluster.Not},
 	podGroup:          {"`schedulingGroup`", "groups of pods that are scheduled together", cluster.Not},
 	unknownField:      {"fields that this version does not know", "fields that this version does not know", cluster.Not},
+	nodeRefuses:       {"`nodeSelector`, node affinity or `tolerations` that its node does not meet, because labels or taints changed later", "labels and taints of their nodes, which changed after the pods came and would now refuse them", cluster.Not},
 	preferences:       {"`preferredDuringSchedulingIgnoredDuringExecution`, ScheduleAnyway", "preferences", cluster.Ignored},
 	priority:          {"`priority`, `preemptionPolicy`", "priority: all pods are placed, so none preempts another", cluster.Moot},
 	notMoved:          {"annotations of autoscalers against moving", "", cluster.Later},

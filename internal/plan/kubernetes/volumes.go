@@ -79,7 +79,7 @@ func (d *Dump) Volume(raw []byte) error {
 	if err := json.UnmarshalCaseSensitivePreserveInts(raw, &v); err != nil {
 		return err
 	}
-	if v.Spec.ClaimRef == nil {
+	if v.Spec.ClaimRef == nil || v.Status.Phase != "" && v.Status.Phase != corev1.VolumeBound {
 		return nil
 	}
 	known := volume{shared: slices.ContainsFunc(v.Spec.AccessModes, func(m corev1.PersistentVolumeAccessMode) bool {

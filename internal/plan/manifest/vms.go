@@ -156,8 +156,14 @@ func Requests(changes []summary.Request) []File {
 		if c.Sidecar {
 			list = "initContainers"
 		}
-		containers[w][list] = append(containers[w][list], fields{"name": c.Container, "resources": fields{"requests": fields{
-			"cpu": fmt.Sprintf("%.0fm", math.Ceil(c.To.VCPU*1000-1e-6)), "memory": fmt.Sprintf("%.0fMi", math.Ceil(c.To.GiB*1024-1e-6))}}})
+		requests := fields{}
+		if c.To.VCPU != c.From.VCPU {
+			requests["cpu"] = fmt.Sprintf("%.0fm", math.Ceil(c.To.VCPU*1000-1e-6))
+		}
+		if c.To.GiB != c.From.GiB {
+			requests["memory"] = memory(c.To.GiB)
+		}
+		containers[w][list] = append(containers[w][list], fields{"name": c.Container, "resources": fields{"requests": requests}})
 	}
 	var files []File
 	for _, w := range order {
@@ -166,6 +172,14 @@ func Requests(changes []summary.Request) []File {
 			"spec": fields{"template": fields{"spec": containers[w]}}})})
 	}
 	return files
+}
+
+// memory returns a request, in bytes unless it is whole mebibytes: more could exceed the limit.
+func memory(gib float64) string {
+	if mib := gib * 1024; mib == math.Trunc(mib) {
+		return fmt.Sprintf("%.0fMi", mib)
+	}
+	return fmt.Sprintf("%.0f", gib*(1<<30))
 }
 
 // terraform returns a file with a resource for each group, and the variables that they use by

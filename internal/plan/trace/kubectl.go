@@ -248,6 +248,7 @@ func (t *kubectlDump) pod(raw []byte) error {
 	}
 	if t.o.Links {
 		if p.Links, err = p.AnnotatedLinks(); err != nil {
+			t.rep.Bound = append(t.rep.Bound, p.Origin.Node)
 			return t.broken(err)
 		}
 	}

@@ -3,6 +3,8 @@ package trace
 import (
 	"encoding/binary"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -387,5 +389,26 @@ func TestKubectlRules(t *testing.T) {
 		if len(rep.Rules) != 1 || rep.Rules[0].How != c.how || rep.Rules[0].Pods != 2 || p.Rules.None() == c.apart || p.Rules.Clash(users[0].Pods[0].Rules) != (c.how == cluster.ByVM && c.apart && !c.oneSided) || p.Origin.Pinned != c.pinned || (p.Origin.Held != "") != (c.how == cluster.Not) {
 			t.Errorf("%s %s: rules %+v, of the pod %+v, origin %+v; want %+v", c.metadata, c.spec, rep.Rules, p.Rules, p.Origin, c)
 		}
+	}
+}
+
+// The node of a pod whose links cannot be read stays, as that of any pod that cannot be read.
+func TestNodeOfWrongLinks(t *testing.T) {
+	const pod = `{"kind":"Pod","metadata":{"name":"%s","annotations":{"unnest.io/links":"%s"}},"spec":{"nodeName":"n1","containers":[{"name":"a"},{"name":"b"}]}}`
+	_, rep, err := readText(t, `{"kind":"List","items":[`+fmt.Sprintf(pod, "x", "a:b=1")+","+fmt.Sprintf(pod, "y", "a:c=1")+`]}`, Options{Links: true, OneOwner: true, MaxBroken: 1})
+	if err != nil || rep.Broken != 1 || !slices.Equal(rep.Bound, []string{"n1"}) {
+		t.Errorf("%d broken, bound %v, %v; want n1", rep.Broken, rep.Bound, err)
+	}
+}
+
+// Rows that occur twice are told.
+func TestRepeatedRows(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pods.csv")
+	if err := os.WriteFile(path, []byte("user,pod,container,cpu,memory\nann,web,app,1,1Gi\nann,web,log,1,1Gi\nann,web,app,1,1Gi\nann,db,app,1,1Gi\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, rep, err := Read(t.Context(), "csv", []string{path}, Options{})
+	if err != nil || !strings.Contains(strings.Join(rep.Remarks, " "), "1 containers have the name of another of their pod, such as of ann/web") {
+		t.Errorf("remarks %v, %v", rep.Remarks, err)
 	}
 }

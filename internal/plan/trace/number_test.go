@@ -121,3 +121,12 @@ func TestColumns(t *testing.T) {
 		t.Errorf("%d columns, want 4", n)
 	}
 }
+
+// A number of containers is whole, however it is written.
+func TestInstances(t *testing.T) {
+	for text, want := range map[string]int64{"3": 3, "3.0": 3, "3e2": 300, "": 0, "2.7": -1, "2.96": -1, "-1": -1} {
+		if n, err := instances("n", []byte(text)); err == nil && n != want || err != nil && want >= 0 {
+			t.Errorf("%q: %d, %v; want %d", text, n, err, want)
+		}
+	}
+}

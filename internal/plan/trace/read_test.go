@@ -147,7 +147,7 @@ bob a "b": main=2/1024
 kube-system hostport: whole ingress=0.1/32
 shop plain: web=0.5/256 log=0.1/64
 shop init: +1/0 app=1/128
-shop sidecar: +0.55/120 mesh=0.2/100 late=0.3/10 app=0.4/200
+shop sidecar: whole +0.55/120 mesh=0.2/100 late=0.3/10 app=0.4/200
 shop waits: job=1/1024
 shop best-effort: x=0/0
 shop half: x=0.1/0 y=0/0
@@ -156,7 +156,7 @@ shop podlevel: +1/0 x=1/1024 y=1/1024
 		{"labels", "kubectl", "kubectl", Options{OwnerLabel: "team", KeepEmpty: true}, `
 red shop/plain: web=0.5/256 log=0.1/64
 red shop/init: +1/0 app=1/128
-red shop/sidecar: +0.55/120 mesh=0.2/100 late=0.3/10 app=0.4/200
+red shop/sidecar: whole +0.55/120 mesh=0.2/100 late=0.3/10 app=0.4/200
 red shop/waits: job=1/1024
 red shop/best-effort: x=0/0
 red shop/half: x=0.1/0 y=0/0

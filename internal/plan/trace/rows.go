@@ -37,7 +37,28 @@ func (c *Columns) read(ctx context.Context, paths []string, o *Options, rep *Rep
 	if err := g.tasks(c, l, rep, pods, users); err != nil {
 		return nil, err
 	}
-	return g.sorted(), nil
+	all := g.sorted()
+	if pod, n := repeated(all); n > 0 {
+		rep.Remarks = append(rep.Remarks, fmt.Sprintf("%d containers have the name of another of their pod, such as of %s: if rows occur twice, remove them, because each counts.", n, pod))
+	}
+	return all, nil
+}
+
+// repeated returns how many containers have the name of another one of their pod, and the first such pod.
+func repeated(users []cluster.User) (pod string, n int) {
+	seen := map[string]bool{}
+	for _, u := range users {
+		for _, p := range u.Pods {
+			clear(seen)
+			for _, c := range p.Containers {
+				if seen[c.Name] {
+					n, pod = n+1, cmp.Or(pod, u.Name+"/"+p.Name)
+				}
+				seen[c.Name] = true
+			}
+		}
+	}
+	return pod, n
 }
 
 // each applies the rows of all files, and returns the files of owners.

@@ -293,8 +293,8 @@ func instances(column string, text []byte) (int64, error) {
 	n, err := parseNumber(text)
 	if err == nil && n.why == kept {
 		var value int64
-		if value, err = n.times(1); err == nil {
-			return value, nil
+		if value, err = n.times(1e9); err == nil && value%1e9 == 0 {
+			return value / 1e9, nil
 		}
 	}
 	return 0, inColumn(column, text, errors.New("want a whole number from 0"))

@@ -25,7 +25,7 @@ func sized(t *testing.T, texts ...[2]string) (cluster.Resources, error) {
 			return cluster.Resources{}, err
 		}
 	}
-	return use.New(&u, users[0].Pods, 0).User(users[0]).Pods[0].Containers[0].Request, nil
+	return use.New(&u, users[0].Pods, nil, 0).User(users[0]).Pods[0].Containers[0].Request, nil
 }
 
 // Documents as the tools print them: the body that kubectl top -v=9 shows, the same as objects
@@ -123,7 +123,7 @@ func FuzzReadUse(f *testing.F) {
 			return
 		}
 		pod := cluster.Pod{Name: "web-1-a", Origin: &cluster.Origin{Namespace: "shop", Name: "web-1-a", Kind: "Deployment", Workload: "web"}, Containers: []cluster.Container{{Name: "c"}}}
-		if r := use.New(&u, []cluster.Pod{pod}, 1000).User(cluster.User{Pods: []cluster.Pod{pod}}).Pods[0].Request(); r.CPU < 0 || r.Memory < 0 {
+		if r := use.New(&u, []cluster.Pod{pod}, nil, 1000).User(cluster.User{Pods: []cluster.Pod{pod}}).Pods[0].Request(); r.CPU < 0 || r.Memory < 0 {
 			t.Errorf("requests %s", r)
 		}
 	})

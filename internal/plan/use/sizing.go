@@ -31,12 +31,13 @@ type Change struct {
 }
 
 // New derives requests for pods: for each container of a workload, the most that any of its pods
-// needs, because they have one template. A pod needs the Percentile of its use of CPU and its
+// needs, because they have one template: also of those that are not planned, such as pods on nodes
+// that stay. A pod needs the Percentile of its use of CPU and its
 // largest use of memory, with headroom in percent, or what was recommended if that is more.
-func New(u *Use, pods []cluster.Pod, headroom int) *Sizing {
+func New(u *Use, pods, others []cluster.Pod, headroom int) *Sizing {
 	s := &Sizing{wanted: map[Name]cluster.Resources{}}
 	used := map[Name]bool{}
-	for _, p := range pods {
+	for _, p := range slices.Concat(pods, others) {
 		if p.Origin == nil {
 			continue
 		}
@@ -144,6 +145,7 @@ func (s *Sizing) pod(p cluster.Pod) cluster.Pod {
 	runtime := p.Overhead.Sub(before.Max(p.Origin.Startup).Sub(before))
 	after := sum(p.Containers)
 	p.Overhead = runtime.Add(after.Max(p.Origin.Startup).Sub(after))
+	p.Whole = p.Whole || !p.Starts()
 	return p
 }
 

@@ -35,7 +35,7 @@ func TestRequestsOfWorkload(t *testing.T) {
 	u.AddMemory(Pod("shop", "b"), "app", 200*mebibyte)
 	u.AddCPU(Pod("shop", "gone"), "app", 1)
 	pods := []cluster.Pod{pod("a"), pod("b"), pod("c")}
-	s := New(&u, pods, 20)
+	s := New(&u, pods, nil, 20)
 	want := milli(114, 240)
 	for _, p := range s.User(cluster.User{Pods: pods}).Pods {
 		if got := p.Containers[0].Request; got != want {
@@ -62,7 +62,7 @@ func TestRecommendation(t *testing.T) {
 	u.Recommend(web, "gone", milli(1, 1))
 	u.AddCPU(Pod("shop", "a"), "app", cluster.VCPU/10)
 	u.AddMemory(Pod("shop", "a"), "app", 2048*mebibyte)
-	s := New(&u, []cluster.Pod{pod("a")}, 0)
+	s := New(&u, []cluster.Pod{pod("a")}, nil, 0)
 	if diff := cmp.Diff(milli(500, 2048), s.Changes[0].To); diff != "" || s.Raised != 1 || s.Lowered != 0 || s.Unmatched != 1 {
 		t.Errorf("sizing %+v", s)
 	}
@@ -78,13 +78,13 @@ func TestRequestsThatStay(t *testing.T) {
 		u.AddCPU(Pod("shop", name), "app", 0)
 	}
 	u.AddMemory(Pod("shop", "small"), "app", 1)
-	s := New(&u, []cluster.Pod{small, fixed, other}, 15)
+	s := New(&u, []cluster.Pod{small, fixed, other}, nil, 15)
 	if len(s.Changes) != 0 || s.Fixed != 1 || s.Known != 1 || s.Containers != 3 {
 		t.Errorf("sizing %+v", s)
 	}
 	idle := pod("idle")
 	u.AddCPU(Pod("shop", "idle"), "app", 0)
-	if got := New(&u, []cluster.Pod{idle}, 15).User(cluster.User{Pods: []cluster.Pod{idle}}).Pods[0].Containers[0].Request; got != milli(10, 1024) {
+	if got := New(&u, []cluster.Pod{idle}, nil, 15).User(cluster.User{Pods: []cluster.Pod{idle}}).Pods[0].Containers[0].Request; got != milli(10, 1024) {
 		t.Errorf("an idle container requests %s, want the least CPU and its memory", got)
 	}
 }
@@ -108,7 +108,7 @@ func TestInitContainersKeepTheirRequests(t *testing.T) {
 		}
 		before, runtime := sum(p.Containers), draw("runtime")
 		p.Overhead = runtime.Add(before.Max(p.Origin.Startup).Sub(before))
-		sized := New(&u, []cluster.Pod{p}, 15).User(cluster.User{Pods: []cluster.Pod{p}}).Pods[0]
+		sized := New(&u, []cluster.Pod{p}, nil, 15).User(cluster.User{Pods: []cluster.Pod{p}}).Pods[0]
 		want := runtime.Add(sum(sized.Containers).Max(p.Origin.Startup))
 		if got := sized.Request(); got != want {
 			t.Errorf("requests %s, want %s", got, want)
@@ -123,7 +123,7 @@ func TestRequestsWithinLimits(t *testing.T) {
 	u.AddMemory(Pod("shop", "a"), "app", 3000*mebibyte)
 	limited := pod("a")
 	limited.Origin.Limits = map[string]cluster.Resources{"app": {CPU: 1500 * cluster.VCPU / 1000, Memory: 2_000_000_000}}
-	s := New(&u, []cluster.Pod{limited}, 15)
+	s := New(&u, []cluster.Pod{limited}, nil, 15)
 	if got, want := s.User(cluster.User{Pods: []cluster.Pod{limited}}).Pods[0].Containers[0].Request, milli(1500, 1907); got != want || s.Changes[0].To != want {
 		t.Errorf("request %s, change %+v; want %s", got, s.Changes, want)
 	}
@@ -136,7 +136,7 @@ func TestLimitsChangeNoOtherRequest(t *testing.T) {
 	limited := pod("a")
 	limited.Containers[0].Request = cluster.Resources{CPU: cluster.VCPU, Memory: 500_000_000}
 	limited.Origin.Limits = map[string]cluster.Resources{"app": {Memory: 500_000_000}}
-	s := New(&u, []cluster.Pod{limited}, 0)
+	s := New(&u, []cluster.Pod{limited}, nil, 0)
 	if got := s.User(cluster.User{Pods: []cluster.Pod{limited}}).Pods[0].Containers[0].Request; got != (cluster.Resources{CPU: cluster.VCPU / 2, Memory: 500_000_000}) {
 		t.Errorf("request %+v, want 0.5 vCPU and the memory as it was", got)
 	}
