@@ -1,10 +1,8 @@
 package attachment
 
 import (
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -109,7 +107,7 @@ func (r Record) text(full bool) string {
 		field("v", a.String(), true)
 	}
 	field("t", strconv.FormatInt(r.Since, 36), r.Since != 0)
-	field("h", strings.ReplaceAll(r.MAC, ":", ""), r.MAC != "")
+	field("h", r.MAC, r.MAC != "")
 	if r.DHCP {
 		field("d", "1", true)
 	}
@@ -148,9 +146,7 @@ func parseRecord(text string) (r Record, err error) {
 			a, err = netip.ParseAddr(value)
 			r.Services = append(r.Services, a)
 		case "h":
-			var mac []byte
-			mac, err = hex.DecodeString(value)
-			r.MAC = net.HardwareAddr(mac).String()
+			r.MAC = value
 		case "d":
 			r.DHCP = true
 		case "s":

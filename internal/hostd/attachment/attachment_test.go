@@ -44,7 +44,7 @@ func TestAlias(t *testing.T) {
 	for want, r := range map[string]Record{
 		"unnest:c1/eth0":                 {},
 		"unnest:c1/eth0 n=,b=br0,m=1400": {Bridge: "br0", MTU: 1400},
-		"unnest:c1/eth0 n=pods,b=br0,m=1500,a=10.201.0.9/16,a=fd00::9/64,h=024200000099,d=1,l=1:2:3:4": {
+		"unnest:c1/eth0 n=pods,b=br0,m=1500,a=10.201.0.9/16,a=fd00::9/64,h=02:42:00:00:00:99,d=1,l=1:2:3:4": {
 			Network: "pods", Bridge: "br0", MTU: 1500, DHCP: true, MAC: "02:42:00:00:00:99",
 			Addresses: []netip.Prefix{netip.MustParsePrefix("10.201.0.9/16"), netip.MustParsePrefix("fd00::9/64")},
 			Bandwidth: quota.Bandwidth{IngressRate: 1, IngressBurst: 2, EgressRate: 3, EgressBurst: 4},

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -48,12 +47,12 @@ func (t Tenant) MACFor(asked string) (string, error) {
 	if asked == "" {
 		return "", nil
 	}
-	mac, err := net.ParseMAC(asked)
+	mac := strings.ToLower(strings.ReplaceAll(asked, "-", ":"))
 	switch {
-	case err != nil || len(mac) != 6:
-		return "", fmt.Errorf("%w: %.40q: want six bytes, such as 02:42:0a:c9:00:09", ErrMAC, asked)
-	case slices.ContainsFunc(t.ClaimMACs, func(begin string) bool { return strings.HasPrefix(mac.String()+":", begin+":") }):
-		return mac.String(), nil
+	case len(mac) != len("02:42:00:00:00:00") || !macBytes.MatchString(mac):
+		return "", fmt.Errorf("%w: %.40q: want that of one machine, such as 02:42:0a:c9:00:09", ErrMAC, asked)
+	case slices.ContainsFunc(t.ClaimMACs, func(begin string) bool { return strings.HasPrefix(mac+":", begin+":") }):
+		return mac, nil
 	case len(t.ClaimMACs) == 0:
 		return "", fmt.Errorf("%w: %s: tenant %s has no claimMACs in the host daemon's configuration", ErrMAC, mac, t.Name)
 	}
