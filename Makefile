@@ -149,7 +149,7 @@ soak: go # simulate slots, segments and addresses of guests with random seeds fo
 
 .PHONY: soak-lost-del
 soak-lost-del: build # start 10,000 pods in a guest, lose the DEL of every fifth, kill daemon, agent and plugin; write docs/results/lost-dels.md (root, an hour or more)
-	@hack/e2e TestLostDELs -lost-pods 10000 -lost-report $(CURDIR)/docs/results/lost-dels.md
+	@TIMEOUT=24h hack/e2e TestLostDELs -lost-pods 10000 -lost-report $(CURDIR)/docs/results/lost-dels.md
 
 .PHONY: lint
 lint: bin/golangci-lint ## check style, imports between packages, what the documentation names, the limits of size, and go.mod

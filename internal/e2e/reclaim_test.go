@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -96,7 +98,7 @@ func lostDEL(t *testing.T, m *node) {
 
 // lostPods is how many pods TestLostDELs starts, and lostReport the file for its page.
 var (
-	lostPods   = flag.Int("lost-pods", 40, "number of pods that TestLostDELs starts, of which a fifth lose their DEL")
+	lostPods   = flag.Int("lost-pods", 160, "number of pods that TestLostDELs starts, of which a fifth lose their DEL")
 	lostReport = flag.String("lost-report", "", "file for the page of TestLostDELs, in Markdown")
 )
 
@@ -137,6 +139,11 @@ func TestLostDELs(t *testing.T) {
 			return
 		}
 	}
+	for _, victim := range killed[1:] {
+		if l.kills[victim] == 0 && rounds >= len(killed) {
+			t.Errorf("%s were never killed", victim)
+		}
+	}
 	if *lostReport != "" {
 		page := l.page(rounds*pods, rounds*pods/5, pods, time.Since(begin))
 		n.check(os.WriteFile(filepath.Clean(*lostReport), []byte(page), 0o644))
@@ -149,13 +156,20 @@ func (l *lossy) round(round, pods int) {
 	n, victim := l.nodes, killed[round%len(killed)]
 	each := func(what string) {
 		ctx, stop := context.WithCancel(l.t.Context())
-		ended := make(chan error)
-		go func() { ended <- l.kill(ctx, victim) }()
+		ended := make(chan error, 1)
+		go func() {
+			defer close(ended)
+			ended <- l.kill(ctx, victim)
+		}()
 		l.run(fmt.Sprintf("seq %d | xargs -P 8 -n 1 sh /tmp/lossy %s", pods, what))
 		stop()
 		n.check(<-ended)
 	}
-	begin := time.Now()
+	gave := func() (n int) {
+		n, _ = strconv.Atoi(strings.TrimSpace(l.run("grep -c 'gave back the NIC' /tmp/reclaim.log || true")))
+		return n
+	}
+	before, begin := gave(), time.Now()
 	each("add")
 	added := time.Now()
 	if got := n.guestStatus("node1").Attachments; got != pods {
@@ -169,6 +183,9 @@ func (l *lossy) round(round, pods int) {
 	}
 	if what != "" {
 		l.t.Errorf("round %d, with kills of %s, a minute after the last pod's end: %s\n%s", round+1, victim, what, l.run("tail -n 20 /tmp/reclaim.log"))
+	}
+	if got := gave() - before; victim == killed[0] && got != pods/5 {
+		l.t.Errorf("round %d: unnest-reclaim gave %d NICs back, want %d", round+1, got, pods/5)
 	}
 	l.longest = max(l.longest, time.Since(deleted))
 	l.t.Logf("round %d, %d pods, kills of %s: %v to add them, %v to end them with %d DELs lost, %v until nothing was left", round+1, pods, victim,
@@ -205,11 +222,16 @@ func (l *lossy) kill(ctx context.Context, victim string) error {
 	}
 }
 
+// podAddress is one that the daemon gives to pods: the guests' own have a 0 in place of the third number.
+var podAddress = regexp.MustCompile(`10\.201\.[1-9]\d*\.\d+`)
+
 // left says what pods that have ended still have: attachments, slots, addresses, TAPs and rules on the host, files in the guest.
 func (l *lossy) left() string {
 	s := l.nodes.guestStatus("node1")
-	host := "nsenter --net=" + l.nodes.fleet.Lab.HostNS() + " "
-	count := func(command string) string { return strings.TrimSpace(mustRun(l.t, "sh", "-c", command)) }
+	host := func(args ...string) string {
+		return mustRun(l.t, append([]string{"nsenter", "--net=" + l.nodes.fleet.Lab.HostNS()}, args...)...)
+	}
+	links := host("ip", "-o", "link")
 	var all []string
 	want := func(what string, got, want any) {
 		if got, want := fmt.Sprint(got), fmt.Sprint(want); got != want {
@@ -220,9 +242,9 @@ func (l *lossy) left() string {
 	want("quarantined slots", s.SlotsQuarantined, 0)
 	want("slots that are free or in the pool", s.SlotsFree+s.Pool, s.Slots)
 	want("addresses in use", l.nodes.addressesInUse(), 0)
-	want("TAPs", count(host+"ip -o link | grep -c 'alias unnest:' || true"), s.Pool)
-	want("TAPs of pods", count(host+"ip -o link | grep -c 'alias unnest:lossy' || true"), 0)
-	want("addresses in the packet filter", count(host+"nft list set bridge unnest-antispoof v4 | grep -c '10[.]201[.][1-9]' || true"), 0)
+	want("TAPs", strings.Count(links, "alias unnest:"), s.Pool)
+	want("TAPs of pods", strings.Count(links, "alias unnest:lossy"), 0)
+	want("addresses of pods in the packet filter", len(podAddress.FindAllString(host("nft", "list", "set", "bridge", "unnest-antispoof", "v4"), -1)), 0)
 	want("files of attachments", strings.TrimSpace(l.run("ls /run/unnest/runtimes/NIC | wc -l")), 0)
 	return strings.Join(all, "; ")
 }

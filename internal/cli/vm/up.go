@@ -109,7 +109,7 @@ func up(ctx context.Context, streams terminal.Streams, o upOptions) (err error) 
 	if err != nil {
 		return err
 	}
-	f, err := await(ctx, streams, func() (*fleet.Fleet, error) { return enter(ctx, filepath.Join(binaries, "unnest")) })
+	f, err := await(ctx, streams, func() (*fleet.Fleet, error) { return enter(ctx, report, filepath.Join(binaries, "unnest")) })
 	if err != nil {
 		return err
 	}
@@ -134,17 +134,23 @@ func up(ctx context.Context, streams terminal.Streams, o upOptions) (err error) 
 }
 
 // enter opens the lab, or makes it with its host daemon, in place of one whose start was killed.
-func enter(ctx context.Context, unnest string) (*fleet.Fleet, error) {
+func enter(ctx context.Context, report func(string), unnest string) (*fleet.Fleet, error) {
 	f, _, err := reopen(ctx, unnest)
 	if !errors.Is(err, lab.ErrNoLab) {
 		return f, err
 	}
-	if _, err := lab.Clean(ctx, false, labName); err != nil {
-		return nil, err
+	removed, failed := lab.Clean(ctx, false, labName)
+	for _, dir := range removed {
+		report("removed what a killed command had left of guests in " + dir)
 	}
 	l, err := lab.Create(labName)
-	if errors.Is(err, lab.ErrExists) { // another command has made it meanwhile
-		return enter(ctx, unnest)
+	switch {
+	case errors.Is(err, lab.ErrExists) && failed != nil:
+		return nil, failed
+	case errors.Is(err, lab.ErrExists): // another command has made it meanwhile
+		return enter(ctx, report, unnest)
+	case failed != nil:
+		report("some of what a killed command has left stays: " + failed.Error())
 	}
 	if err != nil {
 		return nil, err

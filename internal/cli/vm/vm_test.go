@@ -321,7 +321,7 @@ func TestEnterAfterKill(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "persistent")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := enter(t.Context(), "/bin/false"); err == nil || !strings.Contains(err.Error(), "start host daemon: ") {
+	if _, err := enter(t.Context(), func(string) {}, "/bin/false"); err == nil || !strings.Contains(err.Error(), "start host daemon: ") {
 		t.Errorf("got %v, want that the daemon of a new lab does not start", err)
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {

@@ -150,11 +150,11 @@ func (w *world) reflect(from segment.Fraction) {
 			continue
 		}
 		frame := buffer[header:n]
-		w.sent[from].Add(1)
 		w.bytes[from].Add(int64(len(frame)))
 		if short := slices.Clone(frame[:min(len(frame), 200)]); len(short) == len(frame) {
 			w.last[from].Store(&short)
 		}
+		w.sent[from].Add(1)
 		w.forward(from, buffer[:n], segment.Address(frame[:6]))
 	}
 }

@@ -140,6 +140,7 @@ func Create(name string) (_ *Lab, err error) {
 // claim makes the state directory and locks it.
 func (l *Lab) claim() error {
 	return statefile.WhileLocked(filepath.Dir(l.Dir), func() error {
+		_ = unix.Rmdir(l.Dir) // an empty one, which a killed command has not marked
 		if err := l.makeDir(); !errors.Is(err, fs.ErrExist) {
 			return err
 		}
@@ -266,6 +267,7 @@ func (l *Lab) Guests() ([]string, error) {
 // state directory. It tries every step and joins the errors. Only the lab's owner may call
 // it.
 func (l *Lab) Close() error {
+	_ = os.WriteFile(l.mark(), nil, 0o600) // one of an earlier version is still a lab without its namespaces
 	namespaces, err := l.namespaces()
 	errs := []error{err, l.killProcesses(namespaces)}
 	for _, ns := range namespaces {

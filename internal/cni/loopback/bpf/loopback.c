@@ -92,7 +92,7 @@ static __always_inline int send_syn(struct __sk_buff *skb, const struct segment 
 	}
 	if (e.fraction == s->fraction)
 		e.fraction = 0;
-	if (state == BPF_TCP_SYN_SENT && is_for_sender(p))
+	if (state == BPF_TCP_SYN_SENT && is_for_sender(p) && !has_listener(skb, p))
 		state = NO_SOCKET;
 	if (is_connected(state) && (state == BPF_TCP_TIME_WAIT || e.fraction) && !has_listener(skb, p))
 		state = NO_SOCKET;
