@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"iter"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -125,15 +126,23 @@ func (e partlyError) Error() string {
 	return fmt.Sprintf("kubectl %s could not read everything: %s", e.args, e.first)
 }
 
+// warning is a line of kubectl that is no complaint about an object: of the API server, or of its log.
+var warning = regexp.MustCompile(`^(Warning: |[IWEF]\d{4} )`)
+
 // forbidden reports whether kubectl may not read some kinds, without which a plan is more careful.
 func (e partlyError) forbidden() bool {
+	some := false
 	for line := range strings.Lines(e.all) {
 		kind, ok := strings.CutPrefix(line, "Error from server (Forbidden): ")
-		if !ok || strings.HasPrefix(kind, "nodes ") || strings.HasPrefix(kind, "pods ") {
+		switch {
+		case warning.MatchString(line):
+			continue
+		case !ok || strings.HasPrefix(kind, "nodes ") || strings.HasPrefix(kind, "pods "):
 			return false
 		}
+		some = true
 	}
-	return e.all != ""
+	return some
 }
 
 func kubectl(ctx context.Context, opts Options, args ...string) ([]byte, error) {

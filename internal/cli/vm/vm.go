@@ -157,7 +157,7 @@ func load(ctx context.Context, streams terminal.Streams, names, archives []strin
 // explain says how to start a guest, called name, if there is no lab.
 func explain(err error, name string) error {
 	if errors.Is(err, lab.ErrNoLab) {
-		return fmt.Errorf("no guest runs: start one by `unnest vm up %s`, which also removes what a killed start has left", name)
+		return fmt.Errorf("no guest runs: start one by `unnest vm up %s`", name)
 	}
 	return err
 }
@@ -204,7 +204,7 @@ func down(ctx context.Context, streams terminal.Streams, names []string) (err er
 	case errors.Is(err, lab.ErrNoLab) && len(names) == 0:
 		return clean(ctx, streams)
 	case errors.Is(err, lab.ErrNoLab):
-		return fmt.Errorf("stop guests: %w: %s: no guest runs; `unnest clean` removes what a killed start has left", fleet.ErrNoGuest, names[0])
+		return fmt.Errorf("stop guests: %w: %s: no guest runs", fleet.ErrNoGuest, names[0])
 	case err != nil:
 		return fmt.Errorf("stop guests: %w", err)
 	}

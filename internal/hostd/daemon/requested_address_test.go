@@ -81,6 +81,19 @@ func TestAttackClaimMAC(t *testing.T) {
 	}
 	other.detachAllWilling("c2")
 	other.wantNICs()
+	_, err = ask(m, "c1", "02:42:00:00:00:97")
+	l.check(err)
+	_, err = ask(other, "c2", chosen) // the first guest has it no more
+	l.check(err)
+	if _, err := ask(m, "c1", chosen); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("the other guest has %s: got %v, want PermissionDenied", chosen, err)
+	}
+	if !l.mayUse(tap, "macs", "02:42:00:00:00:97") {
+		t.Error("a MAC that was refused has taken the one before")
+	}
+	other.detachAllWilling("c2")
+	_, err = ask(m, "c1", chosen)
+	l.check(err)
 	r := &hostdpb.AttachNICRequest{ContainerId: "c3", Interface: "eth0", Mac: "02:42:00:00:00:98", Mode: hostdpb.Mode_MODE_TRUNK}
 	if _, err := m.client().AttachNIC(t.Context(), r); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("a VLAN: got %v, want InvalidArgument", err)

@@ -225,9 +225,23 @@ func (n *nics) connect(a hotplug.Connect) error {
 	case attachment.Endpoint:
 		return n.host.Segments.Connect(a.TAP, a.Key)
 	}
+	if err := n.changeMAC(a); err != nil {
+		return err
+	}
 	err := n.connectNIC(a.Attachment, a.Record)
 	if err != nil && a.Change {
 		err = errors.Join(err, n.connectNIC(a.Attachment, a.Was))
+	}
+	return err
+}
+
+// changeMAC refuses a MAC that another one has before it changes anything, and has the bridge forget an earlier one.
+func (n *nics) changeMAC(a hotplug.Connect) error {
+	turn := n.turn()
+	defer turn.Done()
+	err := n.host.Ports.CheckMAC(a.TAP, a.Record)
+	if err == nil && a.Change && a.Was.MAC != a.Record.MAC {
+		err = n.host.Ports.Leave(a.TAP)
 	}
 	return err
 }

@@ -135,6 +135,25 @@ func (p *Ports) Guarded() (map[string]bool, error) {
 	return names, err
 }
 
+// CheckMAC returns an error that wraps bridge.ErrMAC if another one has the MAC that a guest has chosen for a pod: what the bridge knows, and
+// guests' own NICs, which may be off.
+func (p *Ports) CheckMAC(port string, r attachment.Record) error {
+	if r.MAC == "" {
+		return nil
+	}
+	hw, err := net.ParseMAC(r.MAC)
+	if err != nil {
+		return err
+	}
+	if p.services.hasMAC(r.MAC) {
+		return fmt.Errorf("%w: %s is that of a guest's own NIC", bridge.ErrMAC, r.MAC)
+	}
+	return bridge.CheckMAC(port, r.Bridge, hw)
+}
+
+// Leave takes a port off its bridge, which forgets its MACs.
+func (p *Ports) Leave(port string) error { return bridge.Leave(port) }
+
 // Connect connects a port as a record says. When a step fails, the port is disconnected. It yields the turn between its steps.
 func (p *Ports) Connect(turn *turns.Turn, port, mac string, r attachment.Record, alias string, multicasts int) error {
 	if err := p.Correct(turn, port, mac, r, alias, multicasts); err != nil {
@@ -156,14 +175,8 @@ func (p *Ports) Correct(turn *turns.Turn, port, mac string, r attachment.Record,
 	if err != nil {
 		return err
 	}
-	free := func() error { // a MAC that a guest has chosen
-		if r.MAC == "" {
-			return nil
-		}
-		return bridge.CheckMAC(port, r.Bridge, hw)
-	}
 	for i, step := range []func() error{
-		free,
+		func() error { return p.CheckMAC(port, r) },
 		func() error { return p.Guard(port, mac, r.Addrs(), r.DHCP, multicasts) },
 		func() error { return ratelimit.Set(port, ratelimit.Limits(r.Bandwidth)) },
 		func() error { return p.Policies.Connect(turn, port, r) },
@@ -176,7 +189,7 @@ func (p *Ports) Correct(turn *turns.Turn, port, mac string, r attachment.Record,
 		},
 		func() error { return p.checksums.attach(port) },
 		func() error { // in one step, so that two guests that choose a MAC at once cannot both get it
-			if err := free(); err != nil {
+			if err := p.CheckMAC(port, r); err != nil {
 				return err
 			}
 			return bridge.Join(port, r.Bridge, hw)

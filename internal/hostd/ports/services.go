@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 
 	"unnest.io/unnest/internal/hostd/attachment"
@@ -50,6 +51,18 @@ func (s *services) isOwn(tap string) bool {
 	defer s.mu.Unlock()
 	_, own := s.own[tap]
 	return own
+}
+
+// hasMAC reports whether a guest's own NIC has a MAC.
+func (s *services) hasMAC(mac string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, g := range s.own {
+		if strings.EqualFold(g.MAC, mac) {
+			return true
+		}
+	}
+	return false
 }
 
 // UnguardOwn ends the guard of such a NIC.

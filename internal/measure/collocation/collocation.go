@@ -94,8 +94,7 @@ func Metrics() []result.Metric {
 // OfDomain reports whether a sample is of one domain.
 func OfDomain(s result.Sample) bool { return s.Tags[DomainTag] != "" }
 
-// peaks finds the intensity of each configuration and size at which it answers most. It needs two
-// intensities.
+// peaks finds the intensity of each configuration and size at which it answers most.
 func (t *table) peaks() (all []Peak) {
 	for _, conf := range t.run.Configurations {
 		for _, size := range t.sizes() {
@@ -128,11 +127,19 @@ func (t *table) sizes() (all []int) {
 // peakOf compares the cells of a configuration, one for each intensity. A block that lacks an
 // intensity does not count.
 func peakOf(configuration string, size int, cells []*cell) Peak {
-	p := Peak{Configuration: configuration, Size: size, Compared: len(cells)}
+	p := Peak{Configuration: configuration, Size: size}
+	for _, c := range cells {
+		if c.intensity > 0 {
+			p.Compared++
+		}
+	}
 	best, blocks := map[int]*cell{}, map[int]int{}
 	for _, c := range cells {
 		if m := spread(stats.Values(stats.ByBlock(c.aggregate))); m.Mean > p.Throughput.Mean {
 			p.Intensity, p.Throughput, p.Values = c.intensity, m, c.aggregate
+		}
+		if c.intensity == 0 { // a search for the largest load
+			continue
 		}
 		for _, o := range stats.ByBlock(c.aggregate) {
 			blocks[o.Block]++
@@ -143,7 +150,7 @@ func peakOf(configuration string, size int, cells []*cell) Peak {
 	}
 	var intensities []float64
 	for block, c := range best {
-		if blocks[block] == len(cells) {
+		if blocks[block] == p.Compared {
 			intensities = append(intensities, float64(c.intensity))
 		}
 	}

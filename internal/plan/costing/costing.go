@@ -244,6 +244,11 @@ func least(a, b []cluster.Limit) []cluster.Limit {
 			b[i].Most = l.Most
 		}
 	}
+	for i := range b {
+		if b[i].Skew > 0 { // the VMs of a whole pool have decided what is legal there
+			b[i].Legal = cluster.Unlimited
+		}
+	}
 	return b
 }
 

@@ -40,7 +40,7 @@ func (t *Today) rightSize(c *summary.PoolCost, before, after pack.Comparison, lo
 		return false
 	}
 	models := t.pools[c.Name].Catalogue
-	larger := grown(before.User, after.User)
+	larger := grown(before.User, after.User) || !pack.Holds(after.User, models, before.Best.Plan)
 	if larger {
 		sized = summary.PoolPlan{Packed: 1 << 62, Split: 1 << 62, Bound: 1 << 62}
 	}

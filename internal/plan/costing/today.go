@@ -72,13 +72,19 @@ func (t *Today) Users() iter.Seq[cluster.User] {
 	}
 }
 
-// common returns the models that all of the pools may have.
+// common returns the models that all of the pools may have, with the prices of spot VMs if all are of such.
 func (t *Today) common(pools []string) cluster.Catalogue {
-	return slices.DeleteFunc(slices.Clone(t.Models), func(m cluster.Model) bool {
+	all := slices.DeleteFunc(slices.Clone(t.Models), func(m cluster.Model) bool {
 		return slices.ContainsFunc(pools, func(name string) bool {
 			return !slices.ContainsFunc(t.pools[name].Catalogue, func(has cluster.Model) bool { return has.Name == m.Name })
 		})
 	})
+	if !slices.ContainsFunc(pools, func(name string) bool { return !t.pools[name].Spot }) {
+		for i := range all {
+			all[i].Price = all[i].Spot
+		}
+	}
+	return all
 }
 
 // pool compares the plans of a pool with its nodes.

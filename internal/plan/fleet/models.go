@@ -44,6 +44,9 @@ func allocatable(models cluster.Catalogue, nodes []cluster.Node, reserve catalog
 	}
 	most, fewer := 0, false // pods of a node, than the catalogue says
 	for _, n := range nodes {
+		if n.Labels["kubernetes.io/os"] == "windows" {
+			continue
+		}
 		most = max(most, n.Pods-reserve.DaemonPods)
 		fewer = fewer || n.Pods > 0 && slices.ContainsFunc(left, func(m cluster.Model) bool {
 			return m.Name == n.Model && (m.Pods == 0 || n.Pods-reserve.DaemonPods < m.Pods)

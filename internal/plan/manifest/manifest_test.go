@@ -203,7 +203,7 @@ func TestRequests(t *testing.T) {
 		`"containers": [ { "name": "app", "resources": { "requests": { "cpu": "100m", "memory": "256Mi" } } } ], ` +
 		`"initContainers": [ { "name": "proxy", "resources": { "requests": { "cpu": "100m", "memory": "256Mi" } } } ] } } } }`
 	exact := summary.Amount{VCPU: .1, GiB: 1e7 / (1 << 30)} // a limit of 10M, which 10Mi exceed
-	for want, from := range map[string]summary.Amount{`"requests": { "cpu": "100m", "memory": "10000000" }`: {VCPU: 1, GiB: 1}, `"requests": { "cpu": "100m" }`: {VCPU: 1, GiB: exact.GiB}} {
+	for want, from := range map[string]summary.Amount{`"requests": { "cpu": "100m", "memory": "10000000" }`: {VCPU: 1, GiB: 1}, `"cpu": "100m", "memory": "10000000" }`: {VCPU: .1, GiB: exact.GiB}} {
 		if text := strings.Join(strings.Fields(string(Requests([]summary.Request{{Kind: "Deployment", From: from, To: exact}})[0].Text)), " "); !strings.Contains(text, want) {
 			t.Errorf("from %v: %s; want %s", from, text, want)
 		}

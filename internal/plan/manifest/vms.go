@@ -157,10 +157,10 @@ func Requests(changes []summary.Request) []File {
 			list = "initContainers"
 		}
 		requests := fields{}
-		if c.To.VCPU != c.From.VCPU {
+		if c.To.VCPU > 0 {
 			requests["cpu"] = fmt.Sprintf("%.0fm", math.Ceil(c.To.VCPU*1000-1e-6))
 		}
-		if c.To.GiB != c.From.GiB {
+		if c.To.GiB > 0 {
 			requests["memory"] = memory(c.To.GiB)
 		}
 		containers[w][list] = append(containers[w][list], fields{"name": c.Container, "resources": fields{"requests": requests}})

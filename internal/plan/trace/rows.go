@@ -49,6 +49,12 @@ func repeated(users []cluster.User) (pod string, n int) {
 	seen := map[string]bool{}
 	for _, u := range users {
 		for _, p := range u.Pods {
+			if len(p.Containers) < 2 {
+				continue
+			}
+			if len(seen) > 1000 { // to clear a large one takes long
+				seen = map[string]bool{}
+			}
 			clear(seen)
 			for _, c := range p.Containers {
 				if seen[c.Name] {
