@@ -190,11 +190,6 @@ func TestClaimHeadline(t *testing.T) {
 	if doc := build(exactly(steady, []float64{130, 90, 150, 100, 160, 80})); !slices.Equal(doc.NotKnown, open) || len(doc.Headlines) != 1 {
 		t.Errorf("not known %q, want %q; headlines %q", doc.NotKnown, open, doc.Headlines)
 	}
-	run, samples := exactly(steady, steady)
-	without := runs.Build(run, samples, runs.Options{Equivalence: &estimate.Claim{}})
-	if all := strings.Join(without.Headlines, "\n"); strings.Contains(all, "within") {
-		t.Errorf("headlines of a report without a claim: %s", all)
-	}
 }
 
 func TestMissingCellsAreMissingAndNeverZero(t *testing.T) {

@@ -124,6 +124,14 @@ func (e *RefusedError) Error() string { return fmt.Sprintf("refused: %v", e.Err)
 // Unwrap returns the hypervisor's error.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
+// MarkRefused wraps a hypervisor's error, which is an E, in a RefusedError.
+func MarkRefused[E error](err error) error {
+	if errors.As(err, new(E)) {
+		return &RefusedError{Err: err}
+	}
+	return err
+}
+
 // ErrNoDrive is wrapped when the guest was started without a drive for credentials.
 var ErrNoDrive = errors.New("the guest has no drive for credentials")
 

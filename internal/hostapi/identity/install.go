@@ -82,7 +82,7 @@ func (f Files) Install(dir string) error {
 		}
 	}
 	if err == nil {
-		err = syncDir(dir)
+		err = SyncDirectory(dir)
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("install credentials: %w", err), removeNext(dir))

@@ -64,7 +64,7 @@ func Replace(dir string, certificate []byte) error {
 		err = os.Rename(file+nextSuffix, file)
 	}
 	if err == nil {
-		err = syncDir(dir)
+		err = SyncDirectory(dir)
 	}
 	if err != nil {
 		return fmt.Errorf("replace credentials: %w", err)
@@ -112,7 +112,8 @@ func writeSynced(path string, content []byte) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-func syncDir(path string) error {
+// SyncDirectory makes a rename in a directory last.
+func SyncDirectory(path string) error {
 	d, err := os.Open(path)
 	if err != nil {
 		return err

@@ -18,6 +18,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 	"golang.org/x/sys/unix"
 
+	"unnest.io/unnest/internal/hostapi/identity"
 	"unnest.io/unnest/internal/hostd/quota"
 	"unnest.io/unnest/internal/hostd/statefile"
 )
@@ -108,7 +109,7 @@ func Edit(path string, change func([]byte) ([]byte, error)) error {
 		if err := replace(path, content); err != nil {
 			return fmt.Errorf("write configuration %s: %w", path, err)
 		}
-		return statefile.SyncDirectory(filepath.Dir(path))
+		return identity.SyncDirectory(filepath.Dir(path))
 	})
 }
 

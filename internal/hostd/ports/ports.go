@@ -27,7 +27,7 @@ import (
 // their bridges, behind the packet filter and the bandwidth limits.
 type Ports struct {
 	log *slog.Logger
-	// Open opens the packet filter. Nil: antispoof.Open.
+	// Open opens the packet filter: antispoof.Open, except in tests.
 	Open func() (*antispoof.Table, error)
 	// Made passes the packet filter on, once it is open.
 	Made chan *antispoof.Table
@@ -43,7 +43,7 @@ type Ports struct {
 
 // New returns the ports of the host. The first one that is guarded opens the packet filter.
 func New(log *slog.Logger) *Ports {
-	return &Ports{log: log, Made: make(chan *antispoof.Table, 1)}
+	return &Ports{log: log, Open: antispoof.Open, Made: make(chan *antispoof.Table, 1)}
 }
 
 // table returns the packet filter. The first port opens it: a daemon without guests
@@ -54,11 +54,7 @@ func (p *Ports) table() (*antispoof.Table, error) {
 	if p.filter != nil {
 		return p.filter, nil
 	}
-	open := p.Open
-	if open == nil {
-		open = antispoof.Open
-	}
-	t, err := open()
+	t, err := p.Open()
 	if err != nil {
 		return nil, err
 	}

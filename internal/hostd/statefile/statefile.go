@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"unnest.io/unnest/internal/hostapi/identity"
 )
 
 // Write writes a value as Stream does, as JSON.
@@ -66,7 +68,7 @@ func Truncate(path string, size int64) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(f.Truncate(size), f.Sync(), f.Close(), SyncDirectory(filepath.Dir(path)))
+	return errors.Join(f.Truncate(size), f.Sync(), f.Close(), identity.SyncDirectory(filepath.Dir(path)))
 }
 
 // Rename is os.Rename within a directory that lasts.
@@ -74,7 +76,7 @@ func Rename(from, to string) error {
 	if err := os.Rename(from, to); err != nil {
 		return err
 	}
-	return SyncDirectory(filepath.Dir(to))
+	return identity.SyncDirectory(filepath.Dir(to))
 }
 
 // WhileLocked calls f while no other process has the lock of a directory.
@@ -88,13 +90,4 @@ func WhileLocked(dir string, f func() error) error {
 		return fmt.Errorf("lock directory %s: %w", dir, err)
 	}
 	return f()
-}
-
-// SyncDirectory makes a rename in a directory last.
-func SyncDirectory(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

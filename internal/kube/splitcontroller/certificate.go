@@ -75,10 +75,7 @@ func (c *certificates) Start(ctx context.Context) error {
 
 // ensure reads the certificate, or makes one, and serves it once the API server trusts it.
 func (c *certificates) ensure(ctx context.Context) error {
-	now := time.Now()
-	if c.now != nil {
-		now = c.now()
-	}
+	now := c.now()
 	var s corev1.Secret
 	err := c.client.Get(ctx, types.NamespacedName{Namespace: c.options.Namespace, Name: Secret}, &s)
 	if client.IgnoreNotFound(err) != nil {

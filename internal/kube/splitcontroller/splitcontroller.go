@@ -73,7 +73,7 @@ func Run(ctx context.Context, api *rest.Config, o Options) error {
 	if err := errors.Join(corev1.AddToScheme(scheme), admissionregistrationv1.AddToScheme(scheme)); err != nil {
 		return err
 	}
-	certificates := &certificates{options: o}
+	certificates := &certificates{options: o, now: time.Now}
 	api = unlimited(api)
 	m, err := ctrl.NewManager(api, ctrl.Options{
 		Scheme: scheme, Logger: logger,

@@ -90,7 +90,6 @@ func TestGoogle2011Trace(t *testing.T) {
 		most               float64 // relative saving
 	}{
 		{"dropped", Options{}, 492, 2194976, 2150288, 32, 20, 0.417},
-		{"dropped, moves kept", Options{Keep: true}, 492, 2194976, 2135616, 40, 24, 0.417},
 		{"cut", Options{Oversize: Cut}, 507, 48687184, 46085648, 67, 31, 0.417},
 		{"apart", Options{Oversize: Apart}, 507, 56154448, 55408192, 58, 23, 0.417},
 	}

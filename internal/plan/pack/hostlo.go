@@ -28,7 +28,7 @@ func (p *packing) hostlo() {
 		} else {
 			p.emptyVMs()
 		}
-		if p.cost == before && !p.opts.Keep {
+		if p.cost == before {
 			return
 		}
 	}
@@ -57,13 +57,13 @@ func (p *packing) moveContainers() {
 func (p *packing) emptyVMs() {
 	r := p.rankWasted()
 	for _, b := range p.emptying() {
-		p.empty(b, r, p.wasted, p.opts.Keep)
+		p.empty(b, r, p.wasted)
 	}
 }
 
 // empty moves the items of a bin, smallest first, each to the first bin of the ranking with
-// room. It undoes the moves unless the bin is then dropped or shrunk, or keep is set.
-func (p *packing) empty(b int, r *ranking, score func(b int) float64, keep bool) bool {
+// room. It undoes the moves unless the bin is then dropped or shrunk.
+func (p *packing) empty(b int, r *ranking, score func(b int) float64) bool {
 	r.remove(b)
 	var moved []int32
 	for _, u := range p.smallestFirst(p.bins[b].items) {
@@ -78,11 +78,6 @@ func (p *packing) empty(b int, r *ranking, score func(b int) float64, keep bool)
 			p.rank(r, b, score)
 		}
 		return true
-	}
-	if keep {
-		p.rank(r, b, score)
-		p.recordStep(ActMove, b, p.cost)
-		return false
 	}
 	for _, u := range slices.Backward(moved) {
 		t := int(p.where[u])

@@ -88,7 +88,7 @@ func (p *packing) emptyIntoFullest(budget *int) {
 			return
 		}
 		*budget -= 16 * len(p.bins[b].items)
-		p.empty(b, r, fullest, false)
+		p.empty(b, r, fullest)
 	}
 }
 

@@ -65,9 +65,6 @@ type Options struct {
 	Moving    Moving   // vm
 	Emptying  Emptying // wasted
 	Rounds    int      // most rounds of moving; 0: until nothing changes, at most 100
-	// Keep keeps moves that save nothing, so that a later round may save, and makes all
-	// rounds. Otherwise MoveByVM undoes them.
-	Keep bool
 	// Host is the capacity of a physical host; all fractions of a pod stay on one host.
 	// Zero: no limit, all VMs of a user are on host 0.
 	Host    cluster.Resources

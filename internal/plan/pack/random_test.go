@@ -85,7 +85,6 @@ func DrawOptions(t *rapid.T, c cluster.Catalogue) Options {
 		Moving:    rapid.SampledFrom([]Moving{MoveByVM, MoveByContainer}).Draw(t, "moving"),
 		Emptying:  rapid.SampledFrom([]Emptying{MostWastedFirst, LeastWastedFirst, CheapestFirst, AsBought}).Draw(t, "emptying"),
 		Rounds:    rapid.IntRange(0, 2).Draw(t, "rounds"),
-		Keep:      rapid.Bool().Draw(t, "keep"),
 		Explain:   rapid.Bool().Draw(t, "explain"),
 	}
 	if rapid.Bool().Draw(t, "hosts") {

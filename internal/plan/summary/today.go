@@ -209,7 +209,7 @@ func (t Today) Could() (packed, split, bound Dollars, podsSplit int) {
 type Dollars int64
 
 // Ratio returns a/b, 0 when b is 0.
-func Ratio(a, b Dollars) float64 {
+func Ratio[N ~int | ~int64](a, b N) float64 {
 	if b == 0 {
 		return 0
 	}

@@ -174,14 +174,14 @@ type request struct {
 	why Reason
 }
 
-func (o *Options) request(cpu, memory amount) request {
+func requested(cpu, memory amount) request {
 	r := cluster.Resources{CPU: cpu.value, Memory: memory.value}
 	switch {
 	case cpu.why != kept:
 		return request{why: cpu.why}
 	case memory.why != kept:
 		return request{why: memory.why}
-	case r == cluster.Resources{} && !o.KeepEmpty:
+	case r == cluster.Resources{}:
 		return request{why: NoRequest}
 	case !r.Fits(cluster.MostRequested):
 		return request{why: Beyond}

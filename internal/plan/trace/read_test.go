@@ -83,11 +83,11 @@ ann= 100: 0=24/49152
 bob= 200: 0=1.49952/0
 cyd= 300: 0=24/196608
 `, "11 rows, 3 kept, 0 broken; 1 requests neither CPU nor memory; 1 negative request; 1 request is not a number; 1 owner unknown; 1 event that neither starts, ends nor updates; 1 end; 1 update of a request; 1 ended before the period, or started again (1 requests no memory)"},
-		{"what started again is back, what came and went is not", "google2011", "google2011", Options{Period: second(900), KeepEmpty: true}, `
+		{"what started again is back, what came and went is not", "google2011", "google2011", Options{Period: second(900)}, `
 ann= 100: 0=24/49152 1=12/24576
-bob= 200: 0=1.49952/0 1=0/0
+bob= 200: 0=1.49952/0
 cyd= 300: 0=24/196608
-`, "15 rows, 5 kept, 0 broken; 1 negative request; 1 request is not a number; 1 owner unknown; 2 event that neither starts, ends nor updates; 2 end; 1 update of a request; 2 ended before the period, or started again (1 requests no CPU) (2 requests no memory)"},
+`, "15 rows, 4 kept, 0 broken; 1 requests neither CPU nor memory; 1 negative request; 1 request is not a number; 1 owner unknown; 2 event that neither starts, ends nor updates; 2 end; 1 update of a request; 2 ended before the period, or started again (1 requests no memory)"},
 		{"a period has what ran in it", "google2011", "google2011", Options{Period: &Period{650 * time.Second, 850 * time.Second}, Largest: cluster.Resources{CPU: 64 * cluster.VCPU, Memory: 64 << 30}}, `
 ann= 100: 0=16/8192 1=8/4096
 bob= 200: 0=0.99968/0
@@ -153,7 +153,7 @@ shop best-effort: x=0/0
 shop half: x=0.1/0 y=0/0
 shop podlevel: +1/0 x=1/1024 y=1/1024
 `, "14 rows, 8 kept, 1 broken; 1 pod of a DaemonSet, which counts on every VM; 1 negative request; 2 request larger than any machine; 1 finished (1 requests no CPU) (2 requests no memory) (1 requests neither CPU nor memory, and takes the place of a pod)"},
-		{"labels", "kubectl", "kubectl", Options{OwnerLabel: "team", KeepEmpty: true}, `
+		{"labels", "kubectl", "kubectl", Options{OwnerLabel: "team"}, `
 red shop/plain: web=0.5/256 log=0.1/64
 red shop/init: +1/0 app=1/128
 red shop/sidecar: whole +0.55/120 mesh=0.2/100 late=0.3/10 app=0.4/200

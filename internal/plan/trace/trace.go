@@ -10,10 +10,9 @@
 //
 // All formats share one rule for requests. An empty request counts as zero. A row that
 // requests neither CPU nor memory is left out and counted as NoRequest, because it costs
-// nothing on any VM; Options.KeepEmpty keeps it. A row that requests only one of the two
-// is kept, with 0 for the other, and noted. Requests that are negative, not a number
-// (NaN, Inf), or above a million vCPUs or 1 PiB are left out and counted. Any other text
-// in place of a number breaks the line.
+// nothing on any VM. A row that requests only one of the two is kept, with 0 for the other,
+// and noted. Requests that are negative, not a number (NaN, Inf), or above a million vCPUs
+// or 1 PiB are left out and counted. Any other text in place of a number breaks the line.
 package trace
 
 import (
@@ -48,8 +47,6 @@ type Options struct {
 	OneOwner bool
 	// Links reads the annotation LinksAnnotation of pods in a kubectl dump.
 	Links bool
-	// KeepEmpty keeps rows that request neither CPU nor memory.
-	KeepEmpty bool
 	// Reading stops when the number of broken lines exceeds MaxBroken and their share
 	// of the lines so far exceeds MaxBrokenShare. Zero: 100 and 1 in 1000. Below zero:
 	// no broken line is allowed.

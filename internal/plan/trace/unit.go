@@ -87,7 +87,7 @@ func (t *table) request(cells [][]byte, o *Options) (request, error) {
 	if memory.why == Invalid {
 		return request{why: Invalid}, err
 	}
-	return o.request(cpu, memory), err
+	return requested(cpu, memory), err
 }
 
 // some reports whether a number is above 0.

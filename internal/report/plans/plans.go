@@ -311,13 +311,6 @@ func costChange(cost, of summary.Dollars) string {
 // fraction prints a fraction as a percentage with two decimals.
 func fraction(x float64) string { return fmt.Sprintf("%.2f %%", 100*x) }
 
-func share(n, of int) float64 {
-	if of == 0 {
-		return 0
-	}
-	return float64(n) / float64(of)
-}
-
 // significant prints x with four digits.
 func significant(x float64) string { return strconv.FormatFloat(x, 'g', 4, 64) }
 

@@ -46,7 +46,7 @@ func savingTable(c summary.Plan) document.Table {
 	t := document.Table{ID: "savers", Title: "Users who save against kubernetes", Columns: document.NumericColumns("plan", "users", "of all", "more than 5 %", "largest part", "largest sum, $/h")}
 	for _, scheme := range summary.Savers {
 		s := c.Savings.At(scheme)
-		row := document.TextRow(scheme, fmt.Sprint(s.Users), fraction(share(s.Users, c.Users)), fmt.Sprintf("%d (%s)", s.Over5, fraction(s.Over5Share)),
+		row := document.TextRow(scheme, fmt.Sprint(s.Users), fraction(summary.Ratio(s.Users, c.Users)), fmt.Sprintf("%d (%s)", s.Over5, fraction(s.Over5Share)),
 			fraction(s.MaxRelative.Relative), fmt.Sprintf("%s (%s)", s.MaxAbsolute.Saved, fraction(s.MaxAbsolute.Relative)))
 		row[0] = schemeCell(scheme)
 		t.Rows = append(t.Rows, row)
@@ -119,10 +119,10 @@ func savingCurve(c summary.Plan) document.Chart {
 		}
 		slices.Sort(parts)
 		series := document.ChartSeries{Name: scheme, Slot: schemes[scheme].slot}
-		series.Point(0, 100*share(len(parts), c.Users))
+		series.Point(0, 100*summary.Ratio(len(parts), c.Users))
 		for i, part := range parts {
-			series.Point(100*part, 100*share(len(parts)-i, c.Users))
-			series.Point(100*part, 100*share(len(parts)-i-1, c.Users))
+			series.Point(100*part, 100*summary.Ratio(len(parts)-i, c.Users))
+			series.Point(100*part, 100*summary.Ratio(len(parts)-i-1, c.Users))
 		}
 		chart.Series = append(chart.Series, series)
 	}

@@ -40,8 +40,8 @@ func (b *builder) ratioCharts(g document.Group, estimates []estimate.Estimate) [
 			Title: fmt.Sprintf("%s: %s over that of %s%s", g.Title, naming.Quantity(estimates[0].Metric), baseline, estimate.WithLevel(estimates, baseline)),
 			Axis:  fmt.Sprintf("ratio to %s (%s)", baseline, naming.Better(estimates[0].Order)),
 		}
-		if baseline == b.claim.Baseline {
-			c.Margin = b.claim.Margin
+		if baseline == brFusionClaim.Baseline {
+			c.Margin = brFusionClaim.Margin
 		}
 		if estimate.AddRatios(&c, b.Run, estimates, baseline, estimate.PlainRatio) {
 			charts = append(charts, c)

@@ -128,19 +128,19 @@ func subject(c result.Case, e estimate.Estimate) string {
 func (b *builder) claimHeadline(c result.Case, estimates []estimate.Estimate) (lines, open []string) {
 	labels := map[stats.Answer][]string{}
 	for _, e := range estimates {
-		if cmp := e.Against(b.claim.Baseline); e.Configuration == b.claim.Configuration && cmp != nil {
+		if cmp := e.Against(brFusionClaim.Baseline); e.Configuration == brFusionClaim.Configuration && cmp != nil {
 			labels[cmp.Equivalent] = append(labels[cmp.Equivalent], e.Label)
 		}
 	}
-	name, margin := fmt.Sprintf("%s: %s", naming.Group(c), b.claim.Configuration), document.Percent(b.claim.Margin)
+	name, margin := fmt.Sprintf("%s: %s", naming.Group(c), brFusionClaim.Configuration), document.Percent(brFusionClaim.Margin)
 	if shown := labels[stats.Yes]; len(shown) > 0 {
-		lines = append(lines, fmt.Sprintf("%s is shown to be within %s of %s for %s.", name, margin, b.claim.Baseline, document.List(shown)))
+		lines = append(lines, fmt.Sprintf("%s is shown to be within %s of %s for %s.", name, margin, brFusionClaim.Baseline, document.List(shown)))
 	}
 	if not := labels[stats.No]; len(not) > 0 {
-		lines = append(lines, fmt.Sprintf("%s is shown to be more than %s from %s for %s.", name, margin, b.claim.Baseline, document.List(not)))
+		lines = append(lines, fmt.Sprintf("%s is shown to be more than %s from %s for %s.", name, margin, brFusionClaim.Baseline, document.List(not)))
 	}
 	if undecided := labels[stats.Undecided]; len(undecided) > 0 {
-		open = append(open, fmt.Sprintf("%s within %s of %s for %s", name, margin, b.claim.Baseline, document.List(undecided)))
+		open = append(open, fmt.Sprintf("%s within %s of %s for %s", name, margin, brFusionClaim.Baseline, document.List(undecided)))
 	}
 	return lines, open
 }

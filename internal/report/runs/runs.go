@@ -3,7 +3,6 @@
 package runs
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -25,10 +24,9 @@ import (
 
 // Options says how a report is built. Zero fields take their defaults.
 type Options struct {
-	Dir         string          // path of the run directory, printed with the figures
-	Notes       []string        // warnings from reading the run directory
-	Equivalence *estimate.Claim // default: BrFusion within 3.5 % of NoCont; &Claim{}: none
-	Papers      papers.Figures  // printed figures to show next to the run's
+	Dir    string         // path of the run directory, printed with the figures
+	Notes  []string       // warnings from reading the run directory
+	Papers papers.Figures // printed figures to show next to the run's
 }
 
 // brFusionClaim is from Bacou et al. 2019, §5.2.1: "BrFusion is also within 3.5% of
@@ -38,18 +36,17 @@ var brFusionClaim = estimate.Claim{Configuration: "BrFusion", Baseline: "NoCont"
 // builder is the run that a report is built from.
 type builder struct {
 	*estimate.Set
-	claim  estimate.Claim
 	papers papers.Figures
 }
 
 // Build makes the report of a run. It depends only on its arguments. Configurations, cases and
 // metrics are in the order of the run. Numbers of missing executions are missing.
 func Build(run result.Run, samples []result.Sample, o Options) document.Document {
-	b := &builder{claim: *cmp.Or(o.Equivalence, &brFusionClaim), papers: o.Papers}
-	b.Set = estimate.New(run, samples, b.claim, levels.Pairs(run))
+	b := &builder{papers: o.Papers}
+	b.Set = estimate.New(run, samples, brFusionClaim, levels.Pairs(run))
 	doc := document.Document{
 		Title: naming.Run(run), Description: run.Description, Run: run.ID, Dir: o.Dir, Setting: provenance.Setting(run, b.Samples),
-		Series: naming.Series(run), Methods: methods(run, b.claim), File: run.File, Samples: samplesOf(run, b.Samples),
+		Series: naming.Series(run), Methods: methods(run), File: run.File, Samples: samplesOf(run, b.Samples),
 	}
 	computed := record.Data{Baselines: b.Baselines(), Families: b.Families}
 	for i, cases := range b.sections() {
@@ -116,7 +113,7 @@ func (b *builder) addScores(doc *document.Document, computed *record.Data) (warn
 }
 
 // methods explain the numbers of a report of a run.
-func methods(run result.Run, claim estimate.Claim) []document.Method {
+func methods(run result.Run) []document.Method {
 	ms := estimate.Methods(run.Interleaved, run.Fresh)
 	if text := startsOf(run.Guests); text != "" {
 		ms = append(ms, document.Method{Term: "guests", Text: text})
@@ -128,10 +125,8 @@ func methods(run result.Run, claim estimate.Claim) []document.Method {
 	if len(scores.Suites(run)) > 0 {
 		ms = append(ms, scores.Methods()...)
 	}
-	if margin := document.Percent(claim.Margin); claim.Configuration != "" {
-		ms = append(ms, document.Method{Term: "within " + margin, Text: fmt.Sprintf("Shown when the whole interval of the ratio lies within %s of 1. The default margin is from Bacou et al. 2019, §5.2.1, who report BrFusion within 3.5 %% of NoCont.", margin)})
-	}
-	return ms
+	margin := document.Percent(brFusionClaim.Margin)
+	return append(ms, document.Method{Term: "within " + margin, Text: fmt.Sprintf("Shown when the whole interval of the ratio lies within %s of 1. The default margin is from Bacou et al. 2019, §5.2.1, who report BrFusion within 3.5 %% of NoCont.", margin)})
 }
 
 // startsOf says which guests were booted and which were restored, as far as that is known.

@@ -1,7 +1,6 @@
 package image
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -13,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 // Entry is an image, a snapshot, an unpacked Debian or a file for images in the cache.
@@ -40,7 +41,7 @@ var entryPrefixes = append([]string{snapshotPrefix, "host-", ".put-"}, buildPref
 
 // Entries lists what the directory cache has.
 func Entries(ctx context.Context, cache string) (all []Entry, err error) {
-	running, err := commandLines()
+	running, err := arguments()
 	if err != nil {
 		return nil, err
 	}
@@ -64,25 +65,23 @@ func Entries(ctx context.Context, cache string) (all []Entry, err error) {
 			if err != nil {
 				return nil, err
 			}
-			used := slices.ContainsFunc(running, func(line []byte) bool { return bytes.Contains(line, []byte(dir+"/")) })
+			used := slices.ContainsFunc(running, func(argument string) bool { return strings.Contains(argument, dir+"/") })
 			all = append(all, Entry{dir, size, info.ModTime(), used || time.Since(info.ModTime()) < keepAtLeast})
 		}
 	}
 	return all, nil
 }
 
-// commandLines returns those of all processes but this one.
-func commandLines() (lines [][]byte, err error) {
-	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, path := range paths {
-		if path == fmt.Sprintf("/proc/%d/cmdline", os.Getpid()) {
-			continue
-		}
-		if line, err := os.ReadFile(path); err == nil { // else it has ended
-			lines = append(lines, line)
+// arguments returns those of all processes but this one.
+func arguments() (all []string, err error) {
+	processes, err := procfs.AllProcs()
+	for _, p := range processes {
+		if p.PID != os.Getpid() {
+			line, _ := p.CmdLine() // it fails if the process has ended
+			all = append(all, line...)
 		}
 	}
-	return lines, err
+	return all, err
 }
 
 // entrySize returns the disk space of an entry, and keeps it in a file, because Debian has

@@ -101,7 +101,7 @@ func (v *VMM) AddNetdev(ctx context.Context, id string, t vmm.TAP) error {
 			err = v.addNetdev(ctx, id, t)
 		}
 	}
-	err = markRefused(err)
+	err = vmm.MarkRefused[*qmp.Error](err)
 	if !errors.As(err, new(*vmm.RefusedError)) {
 		return err
 	}
@@ -181,7 +181,7 @@ func (v *VMM) AddDevice(ctx context.Context, d vmm.Device) error {
 	if d.Queues > 1 { // each direction of a queue has a vector, and so have the control queue and changes of the configuration
 		args["mq"], args["vectors"] = true, 2*d.Queues+2
 	}
-	return markRefused(v.client.DeviceAdd(ctx, args))
+	return vmm.MarkRefused[*qmp.Error](v.client.DeviceAdd(ctx, args))
 }
 
 // DeleteDevice asks the guest to release a device.
@@ -193,14 +193,14 @@ func (v *VMM) DeleteDevice(ctx context.Context, id string) error {
 	case qmp.IsNotFound(err):
 		return fmt.Errorf("%w: %w", vmm.ErrNotFound, err)
 	}
-	return markRefused(err)
+	return vmm.MarkRefused[*qmp.Error](err)
 }
 
 // DeleteNetdev deletes the netdev, or its descriptors if netdev_add failed.
 func (v *VMM) DeleteNetdev(ctx context.Context, id string) error {
 	err := v.client.NetdevDel(ctx, id)
 	if !qmp.IsNotFound(err) {
-		return markRefused(err)
+		return vmm.MarkRefused[*qmp.Error](err)
 	}
 	return v.closeDescriptors(ctx, id, maxQueues)
 }
@@ -280,14 +280,6 @@ func (v *VMM) Err() error { return v.client.Err() }
 func (v *VMM) Close() error {
 	v.events.Close()
 	return v.client.Close()
-}
-
-// markRefused wraps a refusal by QEMU in a RefusedError.
-func markRefused(err error) error {
-	if errors.As(err, new(*qmp.Error)) {
-		return &vmm.RefusedError{Err: err}
-	}
-	return err
 }
 
 // PID returns the process that listens on a QMP socket. It connects and hangs up
