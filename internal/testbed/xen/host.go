@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/cavaliergopher/cpio"
 	"golang.org/x/crypto/ssh"
@@ -145,9 +146,12 @@ func (d *Domain) archive() ([]byte, error) {
 
 // Entry is a domain as xl lists it.
 type Entry struct {
-	Name  string
-	ID    int
-	State string // xl's letters, such as r-----
+	Name   string
+	ID     int
+	Memory int64 // bytes
+	VCPUs  int
+	State  string        // xl's letters, such as r-----
+	Time   time.Duration // of its processors since it was created
 }
 
 // alive reports whether the domain is neither shutting down, crashed nor dying.
@@ -164,11 +168,17 @@ func ParseList(printed string) (all []Entry, err error) {
 		if len(fields) != 6 {
 			return nil, fmt.Errorf("read xl list: line %q: want name, ID, memory, VCPUs, state and time", line)
 		}
-		id, err := strconv.ParseUint(fields[1], 10, 16)
-		if err != nil {
+		id, idErr := strconv.ParseUint(fields[1], 10, 16)
+		memory, memoryErr := strconv.ParseUint(fields[2], 10, 43) // in bytes it is a positive int64
+		vcpus, vcpusErr := strconv.ParseUint(fields[3], 10, 16)
+		seconds, timeErr := time.ParseDuration(fields[5] + "s")
+		if timeErr == nil && seconds < 0 {
+			timeErr = fmt.Errorf("time %s: want a time from 0", fields[5])
+		}
+		if err := errors.Join(idErr, memoryErr, vcpusErr, timeErr); err != nil {
 			return nil, fmt.Errorf("read xl list: line %q: %w", line, err)
 		}
-		all = append(all, Entry{fields[0], int(id), fields[4]})
+		all = append(all, Entry{fields[0], int(id), int64(memory) << 20, int(vcpus), fields[4], seconds})
 	}
 	return all, nil
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cavaliergopher/cpio"
 	"golang.org/x/crypto/ssh"
@@ -118,7 +119,7 @@ func TestParseList(t *testing.T) {
 	if err != nil || len(all) != 3 {
 		t.Fatalf("got %+v, %v", all, err)
 	}
-	if want := (Entry{"unnest-run-test-pv", 1, "-b----"}); all[1] != want {
+	if want := (Entry{"unnest-run-test-pv", 1, 512 << 20, 1, "-b----", 196400 * time.Millisecond}); all[1] != want {
 		t.Errorf("got %+v, want %+v", all[1], want)
 	}
 	for state, alive := range map[string]bool{"r-----": true, "-b----": true, "--p---": true, "------": true, "---s--": false, "----c-": false, "-----d": false} {
@@ -126,7 +127,7 @@ func TestParseList(t *testing.T) {
 			t.Errorf("%s: alive %v", state, !alive)
 		}
 	}
-	for _, damaged := range []string{"", "Name ID\nDomain-0 0", "Name\nd x 512 1 r----- 1.0", "Name\nd -1 512 1 r----- 1.0", "not running"} {
+	for _, damaged := range []string{"", "Name ID\nDomain-0 0", "Name\nd x 512 1 r----- 1.0", "Name\nd 1 512 1 r----- soon", "Name\nd 1 -512 1 r----- 1.0", "Name\nd 1 17592186044416 1 r----- 1.0", "Name\nd 1 512 1 r----- -1.0", "not running"} {
 		if all, err := ParseList(damaged); err == nil {
 			t.Errorf("%q: got %+v", damaged, all)
 		}
@@ -208,7 +209,7 @@ func FuzzParseList(f *testing.F) {
 	f.Fuzz(func(t *testing.T, printed string) {
 		all, err := ParseList(printed)
 		for _, e := range all {
-			if err == nil && (e.Name == "" || e.ID < 0) {
+			if err == nil && (e.Name == "" || e.ID < 0 || e.Memory < 0 || e.VCPUs < 0 || e.Time < 0) {
 				t.Errorf("%q: got %+v", printed, e)
 			}
 		}
