@@ -3675,7 +3675,7 @@ func (x *ApplyResponse) GetOwnership() *Ownership {
 type Ownership struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The pods of the tenant that have NICs on this host: all in the first message, those that
-	// have changed later. A pod without addresses has no NIC any more.
+	// have changed later. A pod without addresses and node has no NIC any more.
 	Pods          []*AttachedPod `protobuf:"bytes,1,rep,name=pods,proto3" json:"pods,omitempty"`
 	Ranges        *AddressRanges `protobuf:"bytes,2,opt,name=ranges,proto3" json:"ranges,omitempty"`  // unset: as before
 	Memory        uint64         `protobuf:"varint,3,opt,name=memory,proto3" json:"memory,omitempty"` // what the rules of all pods may take, in bytes as package policylimit counts them. 0: as before

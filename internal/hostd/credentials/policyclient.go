@@ -68,7 +68,7 @@ func (k *Store) policyClient(tenant string) (r policyClient, err error) {
 	return r, err
 }
 
-// PolicyClientExpires returns when the certificate of a tenant's policy client expires, zero if the tenant has none.
+// PolicyClientExpires returns when the certificate of a tenant's policy client expires, zero if the tenant has none or its record cannot be read.
 func (k *Store) PolicyClientExpires(tenant string) time.Time {
 	r, _ := k.policyClient(tenant)
 	return r.CertificateExpires

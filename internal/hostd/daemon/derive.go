@@ -117,6 +117,9 @@ func (d *daemon) deriveNetworks(next quota.Config) error {
 	if err != nil {
 		return err
 	}
+	f.Lost = func(err error) {
+		d.config.Logger.Warn("the tenants' connections are counted anew: the packet filter could not be changed in part", "error", err)
+	}
 	if err := f.Ensure(all); err != nil {
 		return errors.Join(err, f.Close())
 	}

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"crypto/tls"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"unnest.io/unnest/internal/hostapi/hostdpb"
 	"unnest.io/unnest/internal/hostapi/identity/identitytest"
 	"unnest.io/unnest/internal/hostd/guestrun"
+	"unnest.io/unnest/internal/hostd/quota"
 	"unnest.io/unnest/internal/hostd/record"
 	"unnest.io/unnest/internal/hostd/statefile"
 )
@@ -118,8 +120,12 @@ func TestExpiryWarning(t *testing.T) {
 func TestPolicyClientExpiryWarning(t *testing.T) {
 	dir, now := t.TempDir(), time.Now()
 	d, log := testDaemon(t, dir)
+	d.quotas().Tenants[0].NetworkPolicy = quota.PolicyOptional
 	expires := now.Add(8*24*time.Hour + time.Minute)
 	if err := statefile.Write(filepath.Join(dir, "policy-clients", "default.json"), map[string]any{"certificate_sha256": "f00", "certificate_expires": expires}); err != nil {
+		t.Fatal(err)
+	}
+	if err := statefile.Write(filepath.Join(dir, "policy-clients", "other.json"), map[string]any{"certificate_sha256": "f01", "certificate_expires": now}); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ hours, want int }{{0, 0}, {25, 1}, {26, 1}, {8*24 + 1, 2}} {
@@ -130,5 +136,17 @@ func TestPolicyClientExpiryWarning(t *testing.T) {
 	}
 	if text := scrape(d); !strings.Contains(text, `unnest_policy_client_certificate_expiry_seconds{tenant="default"} 691`) {
 		t.Error("metrics do not have the expiry")
+	}
+	if got := log.with("tenant=other"); len(got) != 0 {
+		t.Errorf("a tenant without network policy is warned: %q", got)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "policy-clients", "default.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		d.warnOfExpiry(now)
+	}
+	if got := log.with("read record of policy client", "tenant=default"); len(got) != 1 {
+		t.Errorf("want one warning of a damaged record: %q", got)
 	}
 }

@@ -250,9 +250,9 @@ func (p *Ports) Check(port, bridge string, addresses []netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	guarded, ok := t.Port(port)
-	if !ok {
-		return fmt.Errorf("the packet filter does not guard port %s", port)
+	guarded, err := t.Port(port)
+	if err != nil {
+		return err
 	}
 	for _, a := range addresses {
 		if !slices.Contains(guarded.Addresses, a) {

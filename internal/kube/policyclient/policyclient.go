@@ -75,8 +75,9 @@ type client struct {
 	refusals   *refusals
 	invalid    string // what was logged last
 	addresses  networkpolicy.Addresses
-	memory     int  // that the daemon has for the rules; 0: it does not say
-	crowded    bool // there are more pods than the daemon takes
+	here       map[types.UID]int // 1 for the pods with NICs on the daemon's host
+	memory     int               // that the daemon has for the rules; 0: it does not say
+	crowded    bool              // there are more pods than the daemon takes
 }
 
 func (c *client) change() {
@@ -123,7 +124,7 @@ func (c *client) serve(ctx context.Context, daemon hostdpb.HostPolicyClient) err
 		}
 	}()
 	sent := map[types.NamespacedName]podState{}
-	c.addresses, c.memory = networkpolicy.Addresses{Attached: map[types.UID]networkpolicy.Attached{}}, 0
+	c.addresses, c.here, c.memory = networkpolicy.Addresses{Attached: map[types.UID]networkpolicy.Attached{}}, map[types.UID]int{}, 0
 	if err := c.begin(ctx, answers); err != nil {
 		return err
 	}
@@ -175,12 +176,17 @@ func (c *client) begin(ctx context.Context, answers <-chan answer) error {
 	}
 }
 
-// own notes which addresses are whose, and how much memory there is for the rules.
+// own notes which pods have NICs here, which addresses are whose, and how much memory there is for the rules.
 func (c *client) own(o *hostdpb.Ownership) {
 	for _, p := range o.GetPods() {
-		delete(c.addresses.Attached, types.UID(p.GetUid()))
-		if all := parse(p.GetAddresses(), netip.ParseAddr); len(all) > 0 {
-			c.addresses.Attached[types.UID(p.GetUid())] = networkpolicy.Attached{Node: p.GetNode(), Addresses: all}
+		uid, all := types.UID(p.GetUid()), parse(p.GetAddresses(), netip.ParseAddr)
+		delete(c.addresses.Attached, uid)
+		delete(c.here, uid)
+		if len(all) > 0 {
+			c.addresses.Attached[uid] = networkpolicy.Attached{Node: p.GetNode(), Addresses: all}
+		}
+		if len(all) > 0 || p.GetNode() != "" { // with DHCP, the daemon knows no address
+			c.here[uid] = 1
 		}
 	}
 	if r := o.GetRanges(); r != nil {
@@ -294,9 +300,8 @@ func (c *client) within(pods []*corev1.Pod) []*corev1.Pod {
 	if c.crowded = crowded; !crowded {
 		return pods
 	}
-	slices.SortFunc(pods, func(a, b *corev1.Pod) int { // those away have no addresses
-		return cmp.Or(cmp.Compare(len(c.addresses.Attached[b.UID].Addresses), len(c.addresses.Attached[a.UID].Addresses)),
-			cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
+		return cmp.Or(c.here[b.UID]-c.here[a.UID], cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	return pods[:policylimit.Pods]
 }

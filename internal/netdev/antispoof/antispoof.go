@@ -36,9 +36,10 @@ type Table struct {
 	ns    netns.NsHandle
 	owner *nft.Owner
 
-	mu    sync.Mutex
-	conn  *nft.Connection
-	ports map[string]Port // in the kernel, by interface
+	mu     sync.Mutex
+	conn   *nft.Connection
+	ports  map[string]Port // in the kernel, by interface
+	failed error           // why the kernel may differ from ports
 }
 
 // Open makes the filter in the calling thread's network namespace. It replaces
@@ -165,16 +166,23 @@ func (t *Table) rebuild(ports map[string]Port) error {
 	if err != nil {
 		return fmt.Errorf("set packet filter %s: %w", tableName, err)
 	}
-	t.ports = ports
+	t.ports, t.failed = ports, nil
 	return nil
 }
 
 // Watch restores the filter within a second when others have changed it, until ctx
 // ends. It calls restored after each time.
 func (t *Table) Watch(ctx context.Context, restored func(by nft.Generation, err error)) error {
-	return t.owner.Watch(ctx, t.ns, func() error {
+	err := t.owner.Watch(ctx, t.ns, func() error {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		return t.rebuild(t.ports)
+		t.failed = t.rebuild(t.ports)
+		return t.failed
 	}, restored)
+	if err != nil {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.failed = err
+	}
+	return err
 }

@@ -362,10 +362,10 @@ func TestAttackManyChecks(t *testing.T) {
 		table, want := open(n), somePorts(2)
 		n.check(table.Reset(want))
 		n.check(table.ns.Close())
-		if got, ok := table.Port("tap0001"); !ok || !slices.Equal(got.Addresses, want[1].Addresses) {
-			t.Errorf("got %v, %v, want %v", got, ok, want[1])
+		if got, err := table.Port("tap0001"); err != nil || !slices.Equal(got.Addresses, want[1].Addresses) {
+			t.Errorf("got %v, %v, want %v", got, err, want[1])
 		}
-		if got, ok := table.Port("tap0002"); ok {
+		if got, err := table.Port("tap0002"); err == nil {
 			t.Errorf("got %v, want none", got)
 		}
 	})

@@ -20,12 +20,19 @@ func (t *Table) Ports() ([]Port, error) {
 	return parsePorts(elements), nil
 }
 
-// Port returns a port that is guarded. It asks the kernel for nothing, however many ports there are: Watch keeps the kernel as the Table is.
-func (t *Table) Port(iface string) (p Port, ok bool) {
+// Port returns a port that is guarded. It asks the kernel for nothing, however many ports there are: Watch keeps the kernel as the Table is, and
+// Port fails after Watch has failed, until the filter is restored.
+func (t *Table) Port(iface string) (Port, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p, ok = t.ports[iface]
-	return p, ok
+	p, ok := t.ports[iface]
+	switch {
+	case t.failed != nil:
+		return p, fmt.Errorf("the packet filter may not guard port %s: %w", iface, t.failed)
+	case !ok:
+		return p, fmt.Errorf("the packet filter does not guard port %s", iface)
+	}
+	return p, nil
 }
 
 // elements lists those elements of the kernel's sets that have the form of ours.

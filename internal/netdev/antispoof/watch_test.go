@@ -114,3 +114,35 @@ func TestWatch(t *testing.T) {
 		}
 	})
 }
+
+// A port is not known as guarded while the watch cannot restore the filter, or does not run.
+func TestPortNotRestored(t *testing.T) {
+	inNetwork(t, func(n *network) {
+		port := Port{"p1", mac1, addrs("10.0.0.1"), false, 0}
+		table := open(n)
+		n.check(table.Set(port))
+		watch := func(p Port) error {
+			table.ports = map[string]Port{"p1": p}
+			return table.Watch(context.Background(), nil)
+		}
+		long := port
+		long.MAC = make([]byte, 20) // the kernel refuses it
+		if err := watch(long); err == nil {
+			t.Fatal("the watch begins: the test shows nothing")
+		}
+		if got, err := table.Port("p1"); err == nil {
+			t.Errorf("not restored: got %v", got)
+		}
+		n.check(table.Reset([]Port{port}))
+		if _, err := table.Port("p1"); err != nil {
+			t.Errorf("set again: %v", err)
+		}
+		n.check(table.ns.Close())
+		if err := watch(port); err == nil {
+			t.Fatal("the watch begins: the test shows nothing")
+		}
+		if got, err := table.Port("p1"); err == nil {
+			t.Errorf("not watched: got %v", got)
+		}
+	})
+}

@@ -28,6 +28,9 @@ type Filter struct {
 	gateways4, gateways6, own4, own6 *nftables.Set
 	guard                            guardSets
 
+	// Lost is told why the counts of connections begin anew; nil: nobody is told. Set it before Ensure.
+	Lost func(error)
+
 	mu       sync.Mutex
 	networks []Network // of the latest Ensure
 	crowded  time.Time // when unfinished datagrams last took much memory
@@ -81,10 +84,10 @@ func (f *Filter) Watch(ctx context.Context, restored func(by nft.Generation, err
 	}, restored)
 }
 
-// apply replaces the table, whatever was there before, in one transaction. Rules that
+// apply replaces the rules, whatever was there before, in one transaction. Rules that
 // someone has saved and restored can differ from ours in ways that the kernel does not
-// let us correct. What counts connections stays; if it is not ours, or others change the table at the same time, it is
-// replaced, too: to filter matters more.
+// let us correct. What counts stays. If the table is not ours, others change it at the same time, or to keep the counts fails otherwise, apply
+// replaces the whole table and tells Lost: to filter matters more.
 func (f *Filter) apply(networks []Network) error {
 	if len(networks) == 0 { // nothing is to be filtered; the mark of the transaction is in the table
 		return f.transact(f.owner.Replace, func(c *nftables.Conn) error {
@@ -100,8 +103,12 @@ func (f *Filter) apply(networks []Network) error {
 	}
 	clear := func(c *nftables.Conn) error { return f.owner.Clear(c, c, keep) }
 	fill := func(c *nftables.Conn) error { return f.fillTable(c, networks) }
-	if f.transact(clear, fill) == nil {
+	err := f.transact(clear, fill)
+	if err == nil {
 		return nil
+	}
+	if f.Lost != nil && !errors.Is(err, unix.ENOENT) { // without a table nothing is lost
+		f.Lost(err)
 	}
 	return f.transact(f.owner.Replace, fill)
 }
@@ -147,7 +154,7 @@ func drop(reason string) []expr.Any {
 	return nft.Rule([]expr.Any{&expr.Objref{Type: unix.NFT_OBJECT_COUNTER, Name: counterPrefix + reason}}, nft.Drop())
 }
 
-// Drops returns how many packets the rules have dropped since they were set, by reason.
+// Drops returns how many packets the rules have dropped since the whole table was made or replaced, by reason.
 func (f *Filter) Drops() (map[string]uint64, error) {
 	c, err := nft.Connect(f.ns).New()
 	if err != nil {

@@ -43,7 +43,13 @@ func TestRestore(t *testing.T) {
 		h.check(netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "own"}}))
 		h.address("own", "10.3.0.1/16", "fd03::1/64")
 		networks := []Network{guarded(red, Guard{Ports: []HostPort{{unix.IPPROTO_TCP, 8000}}, Connections: 64 * 100}), guarded(blue, Guard{}), own}
+		lost := 0
+		h.filter.Lost = func(err error) { t.Log(err); lost++ }
 		h.check(h.ensure(networks))
+		h.check(h.ensure(networks))
+		if lost != 0 {
+			t.Errorf("counts are lost %d times by an Ensure of the same networks", lost)
+		}
 		pod := h.attach("r1", "red", []string{"10.1.0.2/16", "fd01::2/64"}, "10.1.0.1", "fd01::1")
 		outside := h.attach("uplink", "", []string{"192.0.2.2/24"}, "192.0.2.1")
 		h.address("uplink", "192.0.2.1/24")
@@ -117,7 +123,11 @@ func TestRestore(t *testing.T) {
 				chain postrouting { type filter hook postrouting priority 0; policy drop; }
 				chain mine { accept; }
 			}`, "-f", "-")
+		lost = 0
 		h.check(h.ensure(networks))
+		if lost != 1 {
+			t.Errorf("nobody is told that another table was replaced, %d times", lost)
+		}
 		isolated("another table taken over")
 	})
 }

@@ -48,14 +48,12 @@ func Recover(o Options, holders map[int]segment.Fraction) (_ *Segment, err error
 	if err := s.checkComplete(tap); err != nil {
 		return nil, err
 	}
-	former := formerHeard(tap)
-	defer former.Close()
 	for _, q := range s.held { // any queue will do
 		err = s.setUp(tap, q, o)
 		break
 	}
 	if err == nil {
-		err = errors.Join(s.renumber(), s.keepHeard(former))
+		err = s.renumber()
 	}
 	if err == nil {
 		s.anchor, err = s.addQueue()
@@ -86,8 +84,11 @@ func formerHeard(tap netlink.Link) *ebpf.Map {
 	return nil
 }
 
-// keepHeard copies when the fractions have last answered.
-func (s *Segment) keepHeard(former *ebpf.Map) error {
+// keepHeard copies when the fractions have last answered. It has to come before another program replaces that of the TAP: a recovery may end at
+// any time, and the next one reads what is there then.
+func (s *Segment) keepHeard(tap netlink.Link) error {
+	former := formerHeard(tap)
+	defer former.Close()
 	for f := range s.held {
 		var at uint64
 		if former == nil || former.Lookup(uint32(f), &at) != nil { // a map of another format is of no use

@@ -16,6 +16,7 @@ import (
 
 	"unnest.io/unnest/internal/hostapi/segment"
 	"unnest.io/unnest/internal/netdev/reflector"
+	"unnest.io/unnest/internal/netdev/tap"
 )
 
 // role names the part that the test binary plays when it is started again.
@@ -386,6 +387,36 @@ func TestOrphanGoes(t *testing.T) {
 	})
 }
 
+// failsToRecover has a recovery fail after it has replaced the program: the TAP has as many queues as it can have.
+func (o *orphan) failsToRecover(t *testing.T) {
+	t.Helper()
+	in(t, o.ns, func() error {
+		for {
+			fd, err := tap.OpenQueue("hl0", unix.IFF_MULTI_QUEUE)
+			if errors.Is(err, unix.E2BIG) {
+				break
+			}
+			if err != nil {
+				return err
+			}
+			defer unix.Close(fd)
+			request, err := unix.NewIfreq("")
+			if err != nil {
+				return err
+			}
+			request.SetUint16(unix.IFF_DETACH_QUEUE)
+			if err := unix.IoctlIfreq(fd, unix.TUNSETQUEUE, request); err != nil {
+				return err
+			}
+		}
+		s, err := reflector.Recover(reflector.Options{Name: "hl0"}, o.holders())
+		if s != nil || !errors.Is(err, unix.E2BIG) {
+			t.Errorf("with too many queues: got %v, %v", s, err)
+		}
+		return nil
+	})
+}
+
 // A VM that has answered the daemon that was killed, and hangs since, is silent for the next one.
 func TestRecoverSilent(t *testing.T) {
 	o := newOrphan(t, 2)
@@ -394,6 +425,7 @@ func TestRecoverSilent(t *testing.T) {
 	copy(answer[6:], mac[:])
 	o.vms[2].send(t, answer)
 	o.reaches(t, "after the answer", 2, frame(mac, segment.MAC(1), "one"), segment.Of(1))
+	o.failsToRecover(t)
 	for _, when := range []string{"recovered", "recovered again"} {
 		o.recover(t)
 		if err := errors.Join(o.segment.Announce(m), o.segment.Announce(m)); err != nil {

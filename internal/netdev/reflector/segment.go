@@ -117,7 +117,7 @@ func (s *Segment) setUp(tap netlink.Link, q queue, o Options) (err error) {
 	if err := q.setOffloads(); err != nil {
 		return err
 	}
-	if err := tc.Silence(tap); err != nil {
+	if err := errors.Join(tc.Silence(tap), s.keepHeard(tap)); err != nil {
 		return err
 	}
 	program := s.programs.Unicast
@@ -162,7 +162,7 @@ func (s *Segment) Join(f segment.Fraction) (_ *os.File, err error) {
 	if err != nil {
 		return nil, errors.Join(err, q.close())
 	}
-	if err := errors.Join(s.assign(f, q), q.setOffloads()); err != nil {
+	if err := errors.Join(s.programs.Heard.Put(uint32(f), uint64(0)), s.assign(f, q), q.setOffloads()); err != nil {
 		return nil, errors.Join(err, file.Close(), s.leave(f))
 	}
 	return file, nil
@@ -189,7 +189,7 @@ func (s *Segment) addQueue() (queue, error) {
 func (s *Segment) assign(f segment.Fraction, q queue) error {
 	s.held[f], s.asked[f] = q, asked{}
 	i := s.queues.attach(f)
-	if err := errors.Join(s.programs.Heard.Put(uint32(f), uint64(0)), s.setOwner(i, f)); err != nil {
+	if err := s.setOwner(i, f); err != nil {
 		return err
 	}
 	return s.setQueue(f, i)
