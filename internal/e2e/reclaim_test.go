@@ -214,7 +214,7 @@ func (l *lossy) kill(ctx context.Context, victim string) error {
 			}
 			l.reclaim()
 		case killed[3]:
-			if _, err := l.try("pkill -9 -x brfusion", ""); err != nil { // none ran
+			if _, err := l.try("pkill -9 -f ^/usr/lib/cni/brfusion$", ""); err != nil { // none ran; the program that gives back has arguments
 				continue
 			}
 		}
