@@ -98,11 +98,11 @@ func lostDEL(t *testing.T, m *node) {
 
 // lostPods is how many pods TestLostDELs starts, and lostReport the file for its page.
 var (
-	lostPods   = flag.Int("lost-pods", 160, "number of pods that TestLostDELs starts, of which a fifth lose their DEL")
+	lostPods   = flag.Int("lost-pods", 64, "number of pods that TestLostDELs starts, of which a fifth lose their DEL")
 	lostReport = flag.String("lost-report", "", "file for the page of TestLostDELs, in Markdown")
 )
 
-// lossy starts and ends pods, 40 at the same time, and loses every fifth DEL.
+// lossy starts and ends pods, up to 40 at the same time, and loses every fifth DEL.
 type lossy struct {
 	*node
 	t       *testing.T
@@ -116,7 +116,7 @@ var killed = []string{"nothing", "the host daemon", "unnest-reclaim", "commands 
 // TestLostDELs starts pods, loses the DEL of every fifth, and kills in turn nothing, the daemon, the program of unnest-reclaim.service and
 // commands of the plugin. A minute after each round nothing is left. `make soak-lost-del` does so with 10,000 pods.
 func TestLostDELs(t *testing.T) {
-	const pods = 40
+	pods := max(5, min(40, *lostPods/len(killed)))
 	n := newNodes(t, func(f *fleet.Fleet) { f.Policy.Tenants[0].Cooldown = 10 * time.Second })
 	l := &lossy{node: n.boot(fleet.Options{Name: "node1", VCPUs: 2, Memory: 2 << 30, Slots: pods + 10, Pool: 4}), t: t, kills: map[string]int{}}
 	l.reclaim()
@@ -132,7 +132,7 @@ func TestLostDELs(t *testing.T) {
 		add) ip netns add $pod; until call ADD $pod >/tmp/$pod.out; do call DEL $pod >>/tmp/$pod.out; sleep 1; done ;;
 		del) if [ $(($2 % 5)) != 0 ]; then call DEL $pod >>/tmp/$pod.out; fi; ip netns del $pod ;;
 		esac` + "\nEND")
-	begin, rounds := time.Now(), (*lostPods+pods-1)/pods
+	begin, rounds := time.Now(), *lostPods/pods
 	for round := range rounds {
 		l.round(round, pods)
 		if t.Failed() {
