@@ -100,7 +100,7 @@ var faults = []struct {
 		cases: "^tcp/.*/(dead-port-|thousands-of-connects-|port-of-a-(stopped|killed)-|reset-of-the-client-|server-moves-)|^(address|own)/.*/dead-port",
 		rules: []string{"tcp flags & rst == rst drop"}},
 	{name: "refusals of UDP are lost",
-		cases: "^udp/.*/(dead-port-|first-datagram-|server-moves-)|^(address|own)/.*/dead-port",
+		cases: "^udp/.*/(dead-port-|first-datagram-|server-moves-with-)|^(address|own)/.*/dead-port",
 		rules: []string{"icmp type destination-unreachable drop", "icmpv6 type destination-unreachable drop"}},
 	{name: "pings are not answered",
 		cases: "/(every-request-has|large-requests-have|ping-of-.*-has)-one-reply$",
