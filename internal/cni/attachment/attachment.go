@@ -215,8 +215,9 @@ func (a *Attachment) UndoMove(context.Context) error {
 // Release rolls the request for a NIC or endpoint back. If the daemon does not
 // answer, a later command does it.
 func (a *Attachment) Release(ctx context.Context) error {
+	marked := a.kind.rememberEnded(a.ContainerID, a.IfName, false) // as Delete does
 	_, err := a.pending.releaseOrRecord(ctx, a.ContainerID, a.IfName)
-	return err
+	return errors.Join(marked, err)
 }
 
 // Delete is the common part of DEL. It calls clean, which undoes what the ADD has
@@ -245,6 +246,8 @@ func (k Kind) Delete(ctx context.Context, c netconf.Release, args *skel.CmdArgs,
 		return moveOut(pod)
 	}
 	cleanErr := clean(pod)
+	// A DEL that is killed from here on may have released the NIC: then nothing but the mark tells that the file is to go.
+	cleanErr = errors.Join(cleanErr, k.rememberEnded(args.ContainerID, args.IfName, cleanErr == nil))
 	d, err := dial(c)
 	p, recorded := k.pendingAt(c.Base, d), true
 	if err != nil { // no credentials now, or no server

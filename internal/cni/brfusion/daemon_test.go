@@ -35,6 +35,7 @@ type fakeDaemon struct {
 	onAttach  func(*hostdpb.AttachNICRequest) error // replaces the NIC, when set
 	onAgain   error                                 // of a repeated AttachNIC
 	onDetach  error
+	detached  func() // called before DetachNIC answers, when set
 	onStatus  error
 	limited   string
 	noCarrier bool // the host's end of the NIC stays down
@@ -169,6 +170,9 @@ func (d *fakeDaemon) DetachNIC(_ context.Context, r *hostdpb.DetachNICRequest) (
 		} else {
 			d.unplug()
 		}
+	}
+	if d.detached != nil {
+		d.detached()
 	}
 	return &hostdpb.DetachNICResponse{}, nil
 }

@@ -358,3 +358,26 @@ func TestReclaimKilledWithoutLink(t *testing.T) {
 	close(goOn)
 	r.wantGone("c1")
 }
+
+// A DEL that is killed after the daemon has detached the NIC leaves no file, although no link tells of it any more.
+func TestReclaimKilledDEL(t *testing.T) {
+	r := newReclaimer(t)
+	pod := r.pod("c1")
+	released, goOn := make(chan struct{}), make(chan struct{})
+	r.daemon.detached = sync.OnceFunc(func() {
+		close(released)
+		<-goOn
+	})
+	cmd := r.Command("DEL", r.ofDaemon(), "CNI_CONTAINERID=c1", "CNI_NETNS="+path(pod))
+	r.Must(r.Guest.Do(func(ns.NetNS) error { return cmd.Start() }))
+	<-released
+	r.Must(cmd.Process.Kill())
+	_ = cmd.Wait()
+	close(goOn)
+	r.start()
+	r.eventually("no file is left", func() bool {
+		kept, err := filepath.Glob(filepath.Join(r.Dir, "run", "runtimes", "*", "*"))
+		return err == nil && len(kept) == 0
+	})
+	r.wantNothing()
+}
