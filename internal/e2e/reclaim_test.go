@@ -270,7 +270,7 @@ For readers of [brfusion.md](../brfusion.md#when-a-del-is-lost) who want to know
   again. For every fifth pod it calls no DEL, and nobody calls GC. A DEL that fails, or is killed, is not called again.
 - After each round the test counts attachments, slots, addresses, TAPs, the addresses in the host's packet filter and the files of the guest. Only the NICs of the
   pool may be there.
-- The run took %v.
+- The run took %v. `+"`make soak-lost-del`"+` has 10,000 pods.
 
 %s, accelerator %s, %s, %d processors, Linux %s.
 `, pods, lost, together, l.longest.Seconds(), l.kills[killed[1]], l.kills[killed[2]], l.kills[killed[3]], together, took.Round(time.Second), time.Now().UTC().Format(time.DateOnly),

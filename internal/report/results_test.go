@@ -19,7 +19,7 @@ import (
 
 // withoutIntervals are the pages of results without an interval that could be drawn: checks, simulations on traces, and
 // measurements with too few blocks.
-var withoutIntervals = []string{"chaos", "cni-plugins", "fuzzing", "kubernetes-conformance", "kubernetes-pods", "kvm", "plan-google2011", "plan-speed",
+var withoutIntervals = []string{"chaos", "cni-plugins", "fuzzing", "kubernetes-conformance", "kubernetes-pods", "kvm", "lost-dels", "plan-google2011", "plan-speed",
 	"restore-soak", "split-pods"}
 
 // Each page of results begins with a sentence that has the result, and a chart with intervals. -update draws the charts
