@@ -110,7 +110,7 @@ type lossy struct {
 	kills   map[string]int // by what was killed
 }
 
-// killed are killed in turn, each in a round of its own.
+// killed is what the rounds kill, one of them each.
 var killed = []string{"nothing", "the host daemon", "unnest-reclaim", "commands of the plugin"}
 
 // TestLostDELs starts pods, loses the DEL of every fifth, and kills in turn nothing, the daemon, the program of unnest-reclaim.service and
@@ -256,7 +256,7 @@ func (l *lossy) page(pods, lost, together int, took time.Duration) string {
 	l.nodes.check(err)
 	return fmt.Sprintf(`# Pods whose DEL is lost
 
-**Result.** %d pods started and ended, of which %d lost their DEL. A minute after the end of the last one of each %d nothing was left. It took %.1f s at most.
+**Result.** %d pods started and ended, of which %d lost their DEL. A minute after the last of each %d pods had ended, nothing of them was left. The longest wait was %d ms.
 
 For readers of [brfusion.md](../brfusion.md#when-a-del-is-lost) who want to know whether NICs and addresses leak. `+"`make soak-lost-del`"+` measures again and writes this page.
 
@@ -273,7 +273,7 @@ For readers of [brfusion.md](../brfusion.md#when-a-del-is-lost) who want to know
 - The run took %v. `+"`make soak-lost-del`"+` has 10,000 pods.
 
 %s, accelerator %s, %s, %d processors, Linux %s.
-`, pods, lost, together, l.longest.Seconds(), l.kills[killed[1]], l.kills[killed[2]], l.kills[killed[3]], together, took.Round(time.Second), time.Now().UTC().Format(time.DateOnly),
+`, pods, lost, together, l.longest.Milliseconds(), l.kills[killed[1]], l.kills[killed[2]], l.kills[killed[3]], together, took.Round(time.Second), time.Now().UTC().Format(time.DateOnly),
 		accel.Accel, host.CPU, host.VCPUs, host.Kernel)
 }
 
