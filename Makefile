@@ -148,7 +148,7 @@ soak: go # simulate slots, segments and addresses of guests with random seeds fo
 	SOAK_TIME=$${SOAK_TIME:-10m} go test -count=1 -timeout 24h -v -run '^(TestModel|TestSharesAtRandom|TestSegmentsAtRandom)$$' ./internal/hostd/...
 
 .PHONY: soak-lost-del
-soak-lost-del: build # start 10,000 pods in a guest, lose the DEL of every fifth, kill daemon, agent and plugin; write docs/results/lost-dels.md (root, an hour or more)
+soak-lost-del: build # start 10,000 pods in a guest, lose the DEL of every fifth, kill the daemon, unnest-reclaim and the plugin; write docs/results/lost-dels.md (root, an hour or more)
 	@TIMEOUT=24h hack/e2e TestLostDELs -lost-pods 10000 -lost-report $(CURDIR)/docs/results/lost-dels.md
 
 .PHONY: lint
