@@ -108,13 +108,14 @@ const objects = "nodes,pods,poddisruptionbudgets,persistentvolumes,csinodes,name
 // shortObjects are the same as people write them.
 const shortObjects = "nodes,pods,pdb,pv,csinodes,ns"
 
-// dump returns what kubectl prints of the cluster, and its first complaint if it could not read
-// everything.
+// dump returns what kubectl prints of the cluster, and its first complaint if it may not read some kinds.
 func dump(ctx context.Context, opts Options) (text []byte, remark string, err error) {
 	text, err = kubectl(ctx, opts, "get", objects, "-A", "-o", "json")
 	var partly partlyError
-	if errors.As(err, &partly) && partly.forbidden() {
-		return text, "kubectl could not read everything: " + partly.first, nil
+	if errors.As(err, &partly) {
+		if first := partly.forbidden(); first != "" {
+			return text, "kubectl could not read everything: " + first, nil
+		}
 	}
 	return text, "", err
 }
@@ -129,20 +130,19 @@ func (e partlyError) Error() string {
 // warning is a line of kubectl that is no complaint about an object: of the API server, or of its log.
 var warning = regexp.MustCompile(`^(Warning: |[IWEF]\d{4} )`)
 
-// forbidden reports whether kubectl may not read some kinds, without which a plan is more careful.
-func (e partlyError) forbidden() bool {
-	some := false
+// forbidden returns the first complaint if kubectl only complains that it may not read kinds without which a plan is more careful, else "".
+func (e partlyError) forbidden() (first string) {
 	for line := range strings.Lines(e.all) {
 		kind, ok := strings.CutPrefix(line, "Error from server (Forbidden): ")
 		switch {
 		case warning.MatchString(line):
 			continue
 		case !ok || strings.HasPrefix(kind, "nodes ") || strings.HasPrefix(kind, "pods "):
-			return false
+			return ""
 		}
-		some = true
+		first = cmp.Or(first, strings.TrimSpace(line))
 	}
-	return some
+	return first
 }
 
 func kubectl(ctx context.Context, opts Options, args ...string) ([]byte, error) {

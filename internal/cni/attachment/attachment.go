@@ -246,7 +246,7 @@ func (k Kind) Delete(ctx context.Context, c netconf.Release, args *skel.CmdArgs,
 		return moveOut(pod)
 	}
 	cleanErr := clean(pod)
-	// A DEL that is killed from here on may have released the NIC: then nothing but the mark tells that the file is to go.
+	// Marked before the release: a DEL that is killed after it leaves no link by which Reclaimer would find the file.
 	cleanErr = errors.Join(cleanErr, k.rememberEnded(args.ContainerID, args.IfName, cleanErr == nil))
 	d, err := dial(c)
 	p, recorded := k.pendingAt(c.Base, d), true
@@ -258,7 +258,7 @@ func (k Kind) Delete(ctx context.Context, c netconf.Release, args *skel.CmdArgs,
 		recorded, err = p.end(ctx, args.ContainerID, args.IfName, out)
 	}
 	if cleanErr != nil || err != nil || recorded {
-		return errors.Join(cleanErr, err, k.rememberEnded(args.ContainerID, args.IfName, cleanErr == nil))
+		return errors.Join(cleanErr, err)
 	}
 	return k.forget(args.ContainerID, args.IfName)
 }

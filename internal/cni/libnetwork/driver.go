@@ -90,7 +90,7 @@ func (d *driver) createEndpoint(ctx context.Context, r endpoint) (any, error) {
 	n.Endpoint = r.EndpointID
 	answer := iface{MacAddress: n.MAC}
 	if m := r.Interface.MacAddress; m != "" {
-		if err := d.setMAC(ctx, &n, m); err != nil {
+		if err := d.setMAC(ctx, n, m); err != nil {
 			return nil, fmt.Errorf("--mac-address %s: %w", m, err)
 		}
 		answer.MacAddress = "" // Docker refuses one that it knows

@@ -179,7 +179,8 @@ func (d *driver) attach(ctx context.Context, wanted netip.Addr) (n nic, err erro
 	}()
 	err = d.untilAnswered(ctx, func(c hostclient.Client) error {
 		n = nic{Owner: n.Owner}
-		r := &hostdpb.AttachNICRequest{ContainerId: n.Owner, Interface: attachedAs, Network: networkName, Allocate: true}
+		r := n.request("")
+		r.Allocate = true
 		answer, err := c.AttachNIC(ctx, r)
 		if err != nil {
 			return err
@@ -202,8 +203,8 @@ func (d *driver) attach(ctx context.Context, wanted netip.Addr) (n nic, err erro
 	return n, d.keep(n)
 }
 
-// request asks the host daemon for the NIC as it is, with another MAC in the container if that is not empty.
-func (n *nic) request(mac string) *hostdpb.AttachNICRequest {
+// request is for the NIC as the host daemon has attached it, but with this MAC in the container if that is not empty.
+func (n nic) request(mac string) *hostdpb.AttachNICRequest {
 	r := &hostdpb.AttachNICRequest{ContainerId: n.Owner, Interface: attachedAs, Network: networkName, Mac: mac}
 	for _, a := range n.Addresses {
 		r.Addresses = append(r.Addresses, a.String())
@@ -212,7 +213,7 @@ func (n *nic) request(mac string) *hostdpb.AttachNICRequest {
 }
 
 // setMAC has the host daemon let the NIC send from a MAC that a user has chosen. Docker gives it to the link.
-func (d *driver) setMAC(ctx context.Context, n *nic, mac string) error {
+func (d *driver) setMAC(ctx context.Context, n nic, mac string) error {
 	return d.untilAnswered(ctx, func(c hostclient.Client) error {
 		answer, err := c.AttachNIC(ctx, n.request(mac))
 		if err == nil && answer.GetNic().GetPodMac() == "" {

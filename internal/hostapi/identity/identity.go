@@ -102,8 +102,8 @@ func Fingerprint(c *x509.Certificate) string {
 func Serial(c *x509.Certificate) string { return c.SerialNumber.Text(16) }
 
 // ServerConfig returns the daemon's TLS configuration: TLS 1.3 only, with a new
-// certificate for the IP address that it listens on, and another one if the clock is put back behind the beginning of that. Peers need a client certificate of
-// this authority. No session is resumed, so that the validity of the certificate is
+// certificate for the IP address that it listens on. It issues another one when the clock has been put back to before that
+// one is valid. Peers need a client certificate of this authority. No session is resumed, so that the validity of the certificate is
 // checked for each connection.
 func (a *Authority) ServerConfig(listen net.IP) (*tls.Config, error) {
 	var mu sync.Mutex

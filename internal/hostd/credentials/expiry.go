@@ -78,14 +78,17 @@ func (k *Store) DescribeCertificates(r record.Guest) (all []status.Certificate, 
 // WarnOfExpiry logs once a day which certificates of guests, and of policy clients, expire soon, and which records of policy clients it cannot read.
 func (k *Store) WarnOfExpiry(records []record.Guest, tenants []quota.Tenant, now time.Time) {
 	for _, t := range tenants {
+		if t.NetworkPolicy == "" {
+			continue
+		}
 		r, err := k.policyClient(t.Name)
+		path := policyClientPath(k.stateDir, t.Name)
+		unreadable := certificates.Certificate{SHA256: path, Expires: now}
 		switch {
-		case t.NetworkPolicy == "" || errors.Is(err, fs.ErrNotExist):
-		case err != nil:
-			if path := policyClientPath(k.stateDir, t.Name); k.expiries.due(certificates.Certificate{SHA256: path, Expires: now}, now) { // once a day, too
-				k.log.Warn("read record of policy client: nobody sees when its certificate expires", "tenant", t.Name, "path", path, "error", err)
-			}
-		case k.expiries.due(certificates.Certificate{SHA256: r.CertificateSHA256, Expires: r.CertificateExpires}, now):
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil && k.expiries.due(unreadable, now):
+			k.log.Warn("cannot read the record of the policy client, which says when its certificate expires", "tenant", t.Name, "path", path, "error", err)
+		case err == nil && k.expiries.due(certificates.Certificate{SHA256: r.CertificateSHA256, Expires: r.CertificateExpires}, now):
 			k.log.Warn("certificate of policy client expires soon, or has expired: run unnest hostd policy enroll "+t.Name+" --state "+k.stateDir+", and restart the client",
 				"tenant", t.Name, "expires", r.CertificateExpires)
 		}

@@ -235,8 +235,11 @@ func (n *nics) connect(a hotplug.Connect) error {
 	return err
 }
 
-// changeMAC refuses a MAC that another one has before it changes anything, and has the bridge forget an earlier one.
+// changeMAC returns an error, and changes nothing, if another one has the pod's MAC. It has the bridge forget the MAC before.
 func (n *nics) changeMAC(a hotplug.Connect) error {
+	if a.Record.MAC == "" && a.Was.MAC == "" {
+		return nil
+	}
 	turn := n.turn()
 	defer turn.Done()
 	err := n.host.Ports.CheckMAC(a.TAP, a.Record)

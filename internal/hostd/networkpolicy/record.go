@@ -89,7 +89,7 @@ func (p *Policies) keep(tenant string, pods map[string]podRules) (unkept string,
 	emptyErr := p.disk.truncate(path, 0)
 	if errors.Is(emptyErr, fs.ErrNotExist) { // if it is quarantined, that is the same for the next daemon
 		if _, emptyErr = os.Stat(quarantined(path)); emptyErr != nil { // there was no space for the first one; an empty one needs none
-			emptyErr = errors.Join(os.WriteFile(path, nil, 0o600), statefile.Truncate(path, 0)) // it lasts
+			emptyErr = errors.Join(os.WriteFile(path, nil, 0o600), statefile.Truncate(path, 0)) // which syncs it
 		}
 	}
 	if emptyErr != nil {

@@ -131,8 +131,8 @@ func (p *Ports) Guarded() (map[string]bool, error) {
 	return names, err
 }
 
-// CheckMAC returns an error that wraps bridge.ErrMAC if another one has the MAC that a guest has chosen for a pod: what the bridge knows, and
-// guests' own NICs, which may be off.
+// CheckMAC returns an error that wraps bridge.ErrMAC if the bridge knows the MAC that a guest has chosen for a pod at another port, or if
+// it is that of a guest's own NIC. That guest may be off.
 func (p *Ports) CheckMAC(port string, r attachment.Record) error {
 	if r.MAC == "" {
 		return nil
@@ -172,7 +172,6 @@ func (p *Ports) Correct(turn *turns.Turn, port, mac string, r attachment.Record,
 		return err
 	}
 	for i, step := range []func() error{
-		func() error { return p.CheckMAC(port, r) },
 		func() error { return p.Guard(port, mac, r.Addrs(), r.DHCP, multicasts) },
 		func() error { return ratelimit.Set(port, ratelimit.Limits(r.Bandwidth)) },
 		func() error { return p.Policies.Connect(turn, port, r) },

@@ -240,8 +240,8 @@ func (c *client) answered(ctx context.Context, r *hostdpb.ApplyResponse, sent ma
 	return false
 }
 
-// send sends what differs from what was sent, and commits it, if anything does. What ends, also of pods that change, comes first: the daemon need not
-// have room for both.
+// send sends what differs from what was sent, and commits it, if anything does. Removals come first, also of pods that change: the
+// daemon need not have room for old and new rules at once.
 func (c *client) send(ctx context.Context, stream hostdpb.HostPolicy_ApplyClient, sent map[types.NamespacedName]podState, first bool) (committed bool, err error) {
 	now := c.states(ctx)
 	var all []*hostdpb.ApplyRequest

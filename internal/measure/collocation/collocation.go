@@ -128,11 +128,6 @@ func (t *table) sizes() (all []int) {
 // intensity does not count.
 func peakOf(configuration string, size int, cells []*cell) Peak {
 	p := Peak{Configuration: configuration, Size: size}
-	for _, c := range cells {
-		if c.intensity > 0 {
-			p.Compared++
-		}
-	}
 	best, blocks := map[int]*cell{}, map[int]int{}
 	for _, c := range cells {
 		if m := spread(stats.Values(stats.ByBlock(c.aggregate))); m.Mean > p.Throughput.Mean {
@@ -141,6 +136,7 @@ func peakOf(configuration string, size int, cells []*cell) Peak {
 		if c.intensity == 0 { // a search for the largest load
 			continue
 		}
+		p.Compared++
 		for _, o := range stats.ByBlock(c.aggregate) {
 			blocks[o.Block]++
 			if best[o.Block] == nil || o.Value > best[o.Block].at(o.Block) {

@@ -86,8 +86,8 @@ func (f *Filter) Watch(ctx context.Context, restored func(by nft.Generation, err
 
 // apply replaces the rules, whatever was there before, in one transaction. Rules that
 // someone has saved and restored can differ from ours in ways that the kernel does not
-// let us correct. What counts stays. If the table is not ours, others change it at the same time, or to keep the counts fails otherwise, apply
-// replaces the whole table and tells Lost: to filter matters more.
+// let us correct. What counts stays. If that fails, as when the table is not ours, apply replaces the whole table and calls
+// Lost, because filtering matters more than counts.
 func (f *Filter) apply(networks []Network) error {
 	if len(networks) == 0 { // nothing is to be filtered; the mark of the transaction is in the table
 		return f.transact(f.owner.Replace, func(c *nftables.Conn) error {

@@ -17,13 +17,9 @@ import (
 // to addresses that the bridge does not know do not, so that nobody can have each of
 // its frames copied to all ports. No other port can take the MAC over.
 func Join(name, bridge string, mac net.HardwareAddr) error {
-	port, err := netlink.LinkByName(name)
+	port, master, err := find(name, bridge)
 	if err != nil {
 		return err
-	}
-	master, err := netlink.LinkByName(bridge)
-	if err != nil {
-		return fmt.Errorf("find bridge %s: %w", bridge, err)
 	}
 	if port.Attrs().MasterIndex != master.Attrs().Index {
 		if err := netlink.LinkSetMaster(port, master); err != nil {
@@ -42,18 +38,24 @@ func Join(name, bridge string, mac net.HardwareAddr) error {
 	return nil
 }
 
+func find(name, bridge string) (port, master netlink.Link, err error) {
+	if port, err = netlink.LinkByName(name); err != nil {
+		return nil, nil, err
+	}
+	if master, err = netlink.LinkByName(bridge); err != nil {
+		err = fmt.Errorf("find bridge %s: %w", bridge, err)
+	}
+	return port, master, err
+}
+
 // ErrMAC is the error of a MAC that a bridge knows elsewhere.
 var ErrMAC = errors.New("MAC is taken")
 
 // CheckMAC returns an error that wraps ErrMAC if a bridge knows a MAC at another port, or has it itself.
 func CheckMAC(port, bridge string, mac net.HardwareAddr) error {
-	p, err := netlink.LinkByName(port)
+	p, b, err := find(port, bridge)
 	if err != nil {
 		return err
-	}
-	b, err := netlink.LinkByName(bridge)
-	if err != nil {
-		return fmt.Errorf("find bridge %s: %w", bridge, err)
 	}
 	all, err := netlink.NeighList(0, unix.AF_BRIDGE)
 	for tries := 0; errors.Is(err, netlink.ErrDumpInterrupted) && tries < 10; tries++ {

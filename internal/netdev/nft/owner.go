@@ -43,7 +43,7 @@ func (o *Owner) Replace(c *nftables.Conn) error {
 }
 
 // Clear removes what the only table has, except for the sets with the names in keep. The rest of the transaction
-// fills it. Clear reads by another connection, or by c. If the table is not as ours, it fails.
+// fills it. Clear reads by the connection read, which may be c. It fails if the table is missing or has flags.
 func (o *Owner) Clear(read, c *nftables.Conn, keep map[string]bool) error {
 	table := o.tables[0]
 	there, err := read.ListTableOfFamily(table.Name, table.Family)

@@ -239,13 +239,11 @@ func (s Setting) find(users iter.Seq[cluster.User], name string) (Explained, err
 // least returns limits that hold in two pools. The first may be nil.
 func least(a, b []cluster.Limit) []cluster.Limit {
 	b = slices.Clone(b)
-	for i, l := range a {
-		if l.Most < b[i].Most {
-			b[i].Most = l.Most
-		}
-	}
 	for i := range b {
-		if b[i].Skew > 0 { // the VMs of a whole pool have decided what is legal there
+		if a != nil {
+			b[i].Most = min(a[i].Most, b[i].Most)
+		}
+		if b[i].Skew > 0 { // Legal is for all pods of a pool, and says nothing of some
 			b[i].Legal = cluster.Unlimited
 		}
 	}

@@ -72,14 +72,17 @@ func (t *Today) Users() iter.Seq[cluster.User] {
 	}
 }
 
-// common returns the models that all of the pools may have, with the prices of spot VMs if all are of such.
+// common returns the models that all of the pools may have, with the prices of spot VMs if all pools are of spot VMs.
 func (t *Today) common(pools []string) cluster.Catalogue {
-	all := slices.DeleteFunc(slices.Clone(t.Models), func(m cluster.Model) bool {
-		return slices.ContainsFunc(pools, func(name string) bool {
-			return !slices.ContainsFunc(t.pools[name].Catalogue, func(has cluster.Model) bool { return has.Name == m.Name })
+	all, spot := slices.Clone(t.Models), true
+	for _, name := range pools {
+		p := t.pools[name]
+		spot = spot && p.Spot
+		all = slices.DeleteFunc(all, func(m cluster.Model) bool {
+			return !slices.ContainsFunc(p.Catalogue, func(has cluster.Model) bool { return has.Name == m.Name })
 		})
-	})
-	if !slices.ContainsFunc(pools, func(name string) bool { return !t.pools[name].Spot }) {
+	}
+	if spot {
 		for i := range all {
 			all[i].Price = all[i].Spot
 		}

@@ -218,7 +218,7 @@ func staticSets(c Cluster) map[string]bool {
 // Labels of nodes that make pools.
 var poolLabels = []string{"topology.kubernetes.io/zone", archLabel, "kubernetes.io/os"}
 
-// modelLabels begin labels that follow from the model of a VM.
+// modelLabels are prefixes of labels that follow from the model of a VM.
 var modelLabels = []string{"karpenter.k8s.aws/instance-", "eks.amazonaws.com/instance-", "karpenter.azure.com/sku-", "kubernetes.azure.com/sku-", "cloud.google.com/machine-family", "feature.node.kubernetes.io/"}
 
 const (

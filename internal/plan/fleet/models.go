@@ -42,9 +42,9 @@ func allocatable(models cluster.Catalogue, nodes []cluster.Node, reserve catalog
 	if err != nil {
 		return nil, err
 	}
-	most, fewer := 0, false // pods of a node, than the catalogue says
+	most, fewer := 0, false // the most pods that a node takes; whether a node takes fewer than its model
 	for _, n := range nodes {
-		if n.Labels["kubernetes.io/os"] == "windows" {
+		if n.Labels["kubernetes.io/os"] == "windows" { // they take fewer than nodes of pools do
 			continue
 		}
 		most = max(most, n.Pods-reserve.DaemonPods)

@@ -28,11 +28,13 @@ func (d *Dump) Node(raw []byte) (again bool, err error) {
 	}
 	d.nodes[n.Name] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels}, Spec: corev1.NodeSpec{Taints: n.Spec.Taints}}
 	node := cluster.Node{Name: n.Name, Labels: n.Labels, Provider: n.Spec.ProviderID}
+	zone := n.Labels[corev1.LabelTopologyZone]
 	for _, key := range zones {
-		if zone := n.Labels[key]; zone != "" && node.Labels[corev1.LabelTopologyZone] == "" {
-			node.Labels = maps.Clone(n.Labels)
-			node.Labels[corev1.LabelTopologyZone] = zone
-		}
+		zone = cmp.Or(zone, n.Labels[key])
+	}
+	if zone != n.Labels[corev1.LabelTopologyZone] {
+		node.Labels = maps.Clone(n.Labels)
+		node.Labels[corev1.LabelTopologyZone] = zone
 	}
 	for _, key := range instanceLabels {
 		node.Model = cmp.Or(node.Model, n.Labels[key])

@@ -83,7 +83,7 @@ func keepsAway(t *corev1.Taint) bool {
 	return t.Effect != corev1.TaintEffectPreferNoSchedule && !slices.ContainsFunc(passing, func(prefix string) bool { return strings.HasPrefix(t.Key, prefix) })
 }
 
-// passing begin the keys of taints of nodes that are not ready, are cordoned or go.
+// passing are prefixes of the keys of taints that go by themselves: the node is not ready, is cordoned, or is about to be removed.
 var passing = []string{"node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/", "ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler"}
 
 // limit returns the limit of a spread, of which all pods take that it counts. A VM may have as

@@ -174,7 +174,7 @@ func Requests(changes []summary.Request) []File {
 	return files
 }
 
-// memory returns a request, in bytes unless it is whole mebibytes: more could exceed the limit.
+// memory returns a request in mebibytes if these are whole, else in bytes: a rounded one could exceed the limit.
 func memory(gib float64) string {
 	if mib := gib * 1024; mib == math.Trunc(mib) {
 		return fmt.Sprintf("%.0fMi", mib)

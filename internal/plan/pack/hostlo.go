@@ -63,7 +63,7 @@ func (p *packing) emptyVMs() {
 
 // empty moves the items of a bin, smallest first, each to the first bin of the ranking with
 // room. It undoes the moves unless the bin is then dropped or shrunk.
-func (p *packing) empty(b int, r *ranking, score func(b int) float64) bool {
+func (p *packing) empty(b int, r *ranking, score func(b int) float64) {
 	r.remove(b)
 	var moved []int32
 	for _, u := range p.smallestFirst(p.bins[b].items) {
@@ -77,7 +77,7 @@ func (p *packing) empty(b int, r *ranking, score func(b int) float64) bool {
 		if p.bins[b].model >= 0 {
 			p.rank(r, b, score)
 		}
-		return true
+		return
 	}
 	for _, u := range slices.Backward(moved) {
 		t := int(p.where[u])
@@ -87,7 +87,6 @@ func (p *packing) empty(b int, r *ranking, score func(b int) float64) bool {
 	}
 	p.moves = nil
 	p.rank(r, b, score)
-	return false
 }
 
 func (p *packing) rankWasted() *ranking {

@@ -30,14 +30,17 @@ type Change struct {
 	From, To cluster.Resources // From is the largest of the pods
 }
 
-// New derives requests for pods: for each container of a workload, the most that any of its pods
-// needs, because they have one template: also of those that are not planned, such as pods on nodes
-// that stay. A pod needs the Percentile of its use of CPU and its
-// largest use of memory, with headroom in percent, or what was recommended if that is more.
-func New(u *Use, pods, others []cluster.Pod, headroom int) *Sizing {
+// New derives requests for pods: for each container of a workload, the most that any of its pods in
+// all needs, because they have one template. All also has pods that are not planned, such as those on nodes that
+// stay; nil: there are none. A pod needs the Percentile of its use of CPU and its largest use of memory, with headroom
+// in percent, or what was recommended if that is more.
+func New(u *Use, pods, all []cluster.Pod, headroom int) *Sizing {
 	s := &Sizing{wanted: map[Name]cluster.Resources{}}
 	used := map[Name]bool{}
-	for _, p := range slices.Concat(pods, others) {
+	if all == nil {
+		all = pods
+	}
+	for _, p := range all {
 		if p.Origin == nil {
 			continue
 		}

@@ -119,6 +119,8 @@ func decimalText(places int) func(float64) string {
 	return func(x float64) string { return strconv.FormatFloat(x, 'f', places, 64) }
 }
 
+func roundedText(x float64) string { return document.Rounded(document.Number(x)) }
+
 // percentCell is a fraction in percent: "45 % [37, 53]", "5.8 % [2.7, 9.0]".
 func percentCell(s collocation.Spread) document.Cell {
 	places := 0
@@ -165,7 +167,7 @@ func peakTable(peaks []collocation.Peak) document.Table {
 			continue
 		}
 		t.Rows = append(t.Rows, []document.Cell{{Text: p.Configuration, Series: p.Configuration}, {Text: naming.Size(p.Size)}, {Text: fmt.Sprintf("%d %%", p.Intensity)},
-			spreadCell(p.Blocks, "", decimalText(0)), spreadCell(p.Throughput, "", func(x float64) string { return document.Rounded(document.Number(x)) })})
+			spreadCell(p.Blocks, "", decimalText(0)), spreadCell(p.Throughput, "", roundedText)})
 	}
 	return t
 }
@@ -245,8 +247,11 @@ func (b *section) oursFor(p papers.Collocated, f collocation.Findings) string {
 		return of
 	}
 	of := peak(p.Configuration)
-	if p.Form != "%" && len(of.Values) > 0 {
-		return spreadCell(of.Throughput, "", func(x float64) string { return document.Rounded(document.Number(x)) }).Text
+	switch {
+	case len(of.Values) == 0:
+		return ""
+	case p.Form != "%":
+		return spreadCell(of.Throughput, "", roundedText).Text
 	}
 	e, err := stats.Compare(of.Values, peak(baseline).Values, b.run.Interleaved)
 	if err != nil {

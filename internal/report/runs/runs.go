@@ -22,7 +22,7 @@ import (
 	"unnest.io/unnest/internal/report/scores"
 )
 
-// Options says how a report is built. Zero fields take their defaults.
+// Options says how a report is built.
 type Options struct {
 	Dir    string         // path of the run directory, printed with the figures
 	Notes  []string       // warnings from reading the run directory

@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -103,10 +104,12 @@ func (p process) uses(dir string) bool {
 func ancestors() (pids []int) {
 	for pid := os.Getpid(); pid > 0; {
 		pids = append(pids, pid)
-		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-		_, after, _ := bytes.Cut(status, []byte("\nPPid:\t"))
-		parent, _, _ := bytes.Cut(after, []byte("\n"))
-		pid, _ = strconv.Atoi(string(parent)) // 0: none
+		p, err := procfs.NewProc(pid)
+		if err != nil {
+			break
+		}
+		stat, _ := p.Stat()
+		pid = stat.PPID // 0: none
 	}
 	return pids
 }

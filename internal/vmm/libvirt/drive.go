@@ -102,10 +102,10 @@ func (v *VMM) changeMedium(ctx context.Context, d deviceXML, path string) error 
 			continue
 		}
 		if err := v.client.OpenTray(ctx, v.domain, credentialAlias); err != nil {
-			return vmm.MarkRefused[*rpc.Error](err)
+			return markRefused(err)
 		}
 	}
-	return vmm.MarkRefused[*rpc.Error](err)
+	return markRefused(err)
 }
 
 // isTrayClosed recognizes QEMU's refusal to change a medium (qmp_blockdev_insert_medium and

@@ -115,7 +115,7 @@ func (v *VMM) AddDevice(ctx context.Context, d vmm.Device) error {
 		return err
 	}
 	if err := v.client.AttachDevice(ctx, v.domain, text); err != nil {
-		return fmt.Errorf("attach NIC on TAP %s: %w", d.TAP, vmm.MarkRefused[*rpc.Error](err))
+		return fmt.Errorf("attach NIC on TAP %s: %w", d.TAP, markRefused(err))
 	}
 	return nil
 }
@@ -136,7 +136,7 @@ func (v *VMM) DeleteDevice(ctx context.Context, id string) error {
 	if err == nil && !slices.ContainsFunc(devices, func(o vmm.Occupied) bool { return o.ID == id }) {
 		return fmt.Errorf("%w: %w", vmm.ErrNotFound, refused)
 	}
-	return vmm.MarkRefused[*rpc.Error](refused)
+	return markRefused(refused)
 }
 
 // Devices lists the devices in the root ports.
@@ -194,3 +194,5 @@ func (v *VMM) Err() error { return v.client.Err() }
 
 // Close ends the connection. Attached devices stay.
 func (v *VMM) Close() error { return v.client.Close() }
+
+func markRefused(err error) error { return vmm.MarkRefused[*rpc.Error](err) }

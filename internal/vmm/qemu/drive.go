@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"unnest.io/unnest/internal/vmm"
-	"unnest.io/unnest/internal/vmm/qmp"
 )
 
 var _ vmm.Drive = (*VMM)(nil)
@@ -41,9 +40,9 @@ func (v *VMM) InsertMedium(ctx context.Context, label string, image *os.File) er
 		return err
 	}
 	node := mediumPrefix + label
-	err := vmm.MarkRefused[*qmp.Error](v.addMedium(ctx, node, image))
+	err := markRefused(v.addMedium(ctx, node, image))
 	if err == nil {
-		err = vmm.MarkRefused[*qmp.Error](v.withOpenTray(ctx, "blockdev-insert-medium", map[string]any{"id": CredentialDrive, "node-name": node}))
+		err = markRefused(v.withOpenTray(ctx, "blockdev-insert-medium", map[string]any{"id": CredentialDrive, "node-name": node}))
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("insert medium: %w", err), v.RemoveMedium(ctx))
@@ -67,7 +66,7 @@ func (v *VMM) addMedium(ctx context.Context, node string, image *os.File) error 
 func (v *VMM) RemoveMedium(ctx context.Context) error {
 	label, err := v.Medium(ctx)
 	if err == nil && label != "" {
-		err = vmm.MarkRefused[*qmp.Error](v.withOpenTray(ctx, "blockdev-remove-medium", map[string]any{"id": CredentialDrive}))
+		err = markRefused(v.withOpenTray(ctx, "blockdev-remove-medium", map[string]any{"id": CredentialDrive}))
 	}
 	if err != nil {
 		return fmt.Errorf("remove medium: %w", err)
@@ -75,7 +74,7 @@ func (v *VMM) RemoveMedium(ctx context.Context) error {
 	nodes, err := v.client.BlockNodes(ctx)
 	for _, n := range nodes {
 		if strings.HasPrefix(n, mediumPrefix) {
-			err = errors.Join(err, vmm.MarkRefused[*qmp.Error](v.client.Execute(ctx, "blockdev-del", map[string]any{"node-name": n}, nil)))
+			err = errors.Join(err, markRefused(v.client.Execute(ctx, "blockdev-del", map[string]any{"node-name": n}, nil)))
 		}
 	}
 	if err != nil {

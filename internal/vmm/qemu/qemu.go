@@ -101,7 +101,7 @@ func (v *VMM) AddNetdev(ctx context.Context, id string, t vmm.TAP) error {
 			err = v.addNetdev(ctx, id, t)
 		}
 	}
-	err = vmm.MarkRefused[*qmp.Error](err)
+	err = markRefused(err)
 	if !errors.As(err, new(*vmm.RefusedError)) {
 		return err
 	}
@@ -181,7 +181,7 @@ func (v *VMM) AddDevice(ctx context.Context, d vmm.Device) error {
 	if d.Queues > 1 { // each direction of a queue has a vector, and so have the control queue and changes of the configuration
 		args["mq"], args["vectors"] = true, 2*d.Queues+2
 	}
-	return vmm.MarkRefused[*qmp.Error](v.client.DeviceAdd(ctx, args))
+	return markRefused(v.client.DeviceAdd(ctx, args))
 }
 
 // DeleteDevice asks the guest to release a device.
@@ -193,14 +193,14 @@ func (v *VMM) DeleteDevice(ctx context.Context, id string) error {
 	case qmp.IsNotFound(err):
 		return fmt.Errorf("%w: %w", vmm.ErrNotFound, err)
 	}
-	return vmm.MarkRefused[*qmp.Error](err)
+	return markRefused(err)
 }
 
 // DeleteNetdev deletes the netdev, or its descriptors if netdev_add failed.
 func (v *VMM) DeleteNetdev(ctx context.Context, id string) error {
 	err := v.client.NetdevDel(ctx, id)
 	if !qmp.IsNotFound(err) {
-		return vmm.MarkRefused[*qmp.Error](err)
+		return markRefused(err)
 	}
 	return v.closeDescriptors(ctx, id, maxQueues)
 }
@@ -312,3 +312,5 @@ func (v *VMM) OwnNICs(ctx context.Context) ([]vmm.NIC, error) {
 	}
 	return nics, nil
 }
+
+func markRefused(err error) error { return vmm.MarkRefused[*qmp.Error](err) }

@@ -87,15 +87,15 @@ func (v *VMM) AddFiles(ctx context.Context, id string, port int, tag string, ser
 		return err
 	}
 	if err := v.client.SendFD(ctx, id, server); err != nil {
-		return vmm.MarkRefused[*qmp.Error](err)
+		return markRefused(err)
 	}
-	err := vmm.MarkRefused[*qmp.Error](v.client.Execute(ctx, "chardev-add", map[string]any{"id": id, "backend": map[string]any{
+	err := markRefused(v.client.Execute(ctx, "chardev-add", map[string]any{"id": id, "backend": map[string]any{
 		"type": "socket", "data": map[string]any{"server": false, "addr": map[string]any{"type": "fd", "data": map[string]any{"str": id}}},
 	}}, nil))
 	if err != nil {
 		return errors.Join(err, v.closeDescriptor(ctx, id))
 	}
-	err = vmm.MarkRefused[*qmp.Error](v.client.DeviceAdd(ctx, map[string]any{
+	err = markRefused(v.client.DeviceAdd(ctx, map[string]any{
 		"driver": "vhost-user-fs-pci", "id": id, "chardev": id, "tag": tag, "bus": sharePort(port), "addr": "0",
 	}))
 	if err != nil {
@@ -115,15 +115,15 @@ func (v *VMM) AddMemory(ctx context.Context, id string, port int, size int64, me
 	}
 	fd, err := v.client.AddFD(ctx, memory)
 	if err != nil {
-		return vmm.MarkRefused[*qmp.Error](err)
+		return markRefused(err)
 	}
-	err = vmm.MarkRefused[*qmp.Error](v.client.Execute(ctx, "object-add", map[string]any{
+	err = markRefused(v.client.Execute(ctx, "object-add", map[string]any{
 		"qom-type": "memory-backend-file", "id": id, "mem-path": fmt.Sprintf("/proc/self/fd/%d", fd.Number), "share": true, "size": size,
 	}, nil))
-	if err = errors.Join(err, vmm.MarkRefused[*qmp.Error](v.client.RemoveFD(ctx, fd))); err != nil {
+	if err = errors.Join(err, markRefused(v.client.RemoveFD(ctx, fd))); err != nil {
 		return errors.Join(err, v.deleteObject(ctx, id))
 	}
-	err = vmm.MarkRefused[*qmp.Error](v.client.DeviceAdd(ctx, map[string]any{
+	err = markRefused(v.client.DeviceAdd(ctx, map[string]any{
 		"driver": "ivshmem-plain", "id": id, "memdev": id, "bus": sharePort(port), "addr": "0",
 	}))
 	if err != nil {
@@ -156,7 +156,7 @@ func (v *VMM) deleteListed(ctx context.Context, list func(context.Context) ([]st
 	if err != nil || !slices.Contains(all, id) {
 		return err
 	}
-	return vmm.MarkRefused[*qmp.Error](v.client.Execute(ctx, command, map[string]any{"id": id}, nil))
+	return markRefused(v.client.Execute(ctx, command, map[string]any{"id": id}, nil))
 }
 
 // OrphanedBackends lists all character devices and objects without a device of their
