@@ -146,7 +146,7 @@ func TestPolicyClientExpiryWarning(t *testing.T) {
 	for range 2 {
 		d.warnOfExpiry(now)
 	}
-	if got := log.with("read record of policy client", "tenant=default"); len(got) != 1 {
+	if got := log.with("cannot read the record of the policy client", "tenant=default"); len(got) != 1 {
 		t.Errorf("want one warning of a damaged record: %q", got)
 	}
 }
