@@ -5,6 +5,7 @@ package e2e
 import (
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,14 +13,15 @@ import (
 )
 
 // With IPv4 and IPv6, and kube-proxy in its mode nftables, a pod with a NIC of its own has what
-// Kubernetes promises in both families.
+// Kubernetes promises in both families. The host connects the fractions of split pods.
 func TestKubernetesDualStack(t *testing.T) {
-	testFamilies(t, "each pod has addresses of both families", (*kubernetes).bothFamilies, "--ip-families", cluster.DualStack, "--proxy-mode", "nftables")
+	testFamilies(t, "each pod has addresses of both families", (*kubernetes).bothFamilies, "--ip-families", cluster.DualStack, "--proxy-mode", "nftables", "--split-pods")
 }
 
-// With IPv6 only, and kube-proxy in its mode iptables, a pod with a NIC of its own has it, too.
+// With IPv6 only, and kube-proxy in its mode iptables, a pod with a NIC of its own has it, too. The nodes connect the fractions
+// of split pods by tunnels over IPv6.
 func TestKubernetesIPv6(t *testing.T) {
-	testFamilies(t, "each pod has an IPv6 address only", (*kubernetes).onlyIPv6, "--ip-families", cluster.IPv6)
+	testFamilies(t, "each pod has an IPv6 address only", (*kubernetes).onlyIPv6, "--ip-families", cluster.IPv6, "--split-pods=network")
 }
 
 // testFamilies tests a cluster with the options, and its families of addresses by a step of the
@@ -46,6 +48,7 @@ func testFamilies(t *testing.T, what string, families func(*kubernetes), options
 		{"egress", k.egress},
 		{"exec, logs, port-forward", k.access},
 		{"NetworkPolicy", k.addressPolicies},
+		{"a Deployment is split", k.splitFamilies},
 	} {
 		k.step(s.name, s.run)
 	}
@@ -124,5 +127,31 @@ func (k *kubernetes) addressPolicies() {
 	k.ctl("delete", "networkpolicy", "--all")
 	for _, to := range k.addresses("own-node2") {
 		k.wantReach(to, "twin-node1")
+	}
+}
+
+// splitFamilies checks that a Service has the address of a split pod in each family, and answers there. Nothing is left of the pod.
+func (k *kubernetes) splitFamilies() {
+	k.apply(splitWorkload("Deployment", "split"), splitService())
+	k.ctl("rollout", "status", "deployment/split", podLimit)
+	pod := k.splitPod()
+	k.wantSplit(pod)
+	if got, want := len(k.addresses(pod)), len(k.addresses("own-node1")); got != want {
+		k.t.Errorf("the split pod has %d addresses, and a whole one has %d", got, want)
+	}
+	for _, a := range k.clusterIPs("split") {
+		k.eventually("the Service answers at "+a.String(), func() bool {
+			return slices.Equal(k.answers("own-node1", 1, netip.AddrPortFrom(a, 80)), []string{"back"})
+		})
+	}
+	k.ctl("delete", "deployment/split", "service/split", "--wait", podLimit)
+	k.eventually("no fraction is left", func() bool {
+		return strings.TrimSpace(k.ctl("get", "pods", "--selector=app=split", "--output=name")) == ""
+	})
+	k.eventually("no segment is left", func() bool { return k.segments() == "" })
+	for node, tables := range k.onNodes("nft list tables") {
+		if strings.Contains(tables, "unnest-segment") {
+			k.t.Errorf("%s has packet filters of segments:\n%s", node, tables)
+		}
 	}
 }

@@ -120,19 +120,20 @@ func (k *kubernetes) splitRepaired() {
 }
 
 // splitTemplate is the template of a pod whose two containers serve their names: front on port 8080 of
-// localhost, back on port 8081 of every address. back is ready unless it has the file /tmp/unready,
+// 127.0.0.1 and ::1, back on port 8081 of every address. back is ready unless it has the file /tmp/unready,
 // and fails when it has /tmp/end.
 func splitTemplate(labels map[string]string) map[string]any {
-	serve := func(name, address string) map[string]any {
+	serve := func(name string, addresses ...string) map[string]any {
+		servers := "for a in " + strings.Join(addresses, " ") + "; do httpd -f -p $a -h /www & done; "
 		return map[string]any{"name": name, "image": cluster.ToolsImage, "command": []string{"sh", "-c",
-			"echo " + name + " starts; busybox mkdir -p /www; echo " + name + " >/www/index.html; httpd -f -p " + address + " -h /www & " +
+			"echo " + name + " starts; busybox mkdir -p /www; echo " + name + " >/www/index.html; " + servers +
 				"trap 'exit 0' TERM; while [ ! -e /tmp/end ]; do sleep 1; done; exit 1"}}
 	}
 	back := serve("back", "8081")
 	back["readinessProbe"] = map[string]any{"exec": map[string]any{"command": []string{"sh", "-c", "[ ! -e /tmp/unready ]"}}, "periodSeconds": 2, "failureThreshold": 1, "timeoutSeconds": 30}
 	return map[string]any{
 		"metadata": map[string]any{"labels": labels, "annotations": map[string]string{splitpod.SplitAnnotation: "front;back"}},
-		"spec":     map[string]any{"terminationGracePeriodSeconds": 1, "containers": []any{serve("front", "127.0.0.1:8080"), back}},
+		"spec":     map[string]any{"terminationGracePeriodSeconds": 1, "containers": []any{serve("front", "127.0.0.1:8080", "[::1]:8080"), back}},
 	}
 }
 
@@ -144,9 +145,13 @@ func splitWorkload(kind, name string) map[string]any {
 	}}
 }
 
+// splitService is a Service of the container back.
+func splitService() map[string]any {
+	return service("split", map[string]string{"app": "split"}, map[string]any{"ports": []any{map[string]any{"port": 80, "targetPort": 8081}}})
+}
+
 func (k *kubernetes) splitDeployment() {
-	k.apply(splitWorkload("Deployment", "split"),
-		service("split", map[string]string{"app": "split"}, map[string]any{"ports": []any{map[string]any{"port": 80, "targetPort": 8081}}}), webClient("default"))
+	k.apply(splitWorkload("Deployment", "split"), splitService(), webClient("default"))
 	k.ctl("rollout", "status", "deployment/split", podLimit)
 	k.ctl("wait", "--for=condition=Ready", "pod/client", podLimit)
 	pod := k.splitPod()
@@ -179,7 +184,7 @@ func (k *kubernetes) endpoints() string {
 }
 
 // wantSplit checks that the fractions are on two nodes, and that their containers reach each other on
-// 127.0.0.1, and have the pod's host name.
+// 127.0.0.1 and ::1, and have the pod's host name.
 func (k *kubernetes) wantSplit(pod string) {
 	k.t.Helper()
 	nodes := k.ctl("get", "pods", pod, pod+"-f1", "--output=jsonpath={.items[*].spec.nodeName}")
@@ -187,7 +192,8 @@ func (k *kubernetes) wantSplit(pod string) {
 		k.t.Errorf("the fractions of %s are on %q", pod, nodes)
 	}
 	for from, of := range map[string][2]string{pod: {"8081", "back"}, pod + "-f1": {"8080", "front"}} {
-		if got, want := k.in(from, "cat /proc/sys/kernel/hostname; busybox timeout 60 wget -q -O - http://127.0.0.1:"+of[0]+"/"), pod+"\n"+of[1]+"\n"; got != want {
+		get := "; busybox timeout 60 wget -q -O - http://"
+		if got, want := k.in(from, "cat /proc/sys/kernel/hostname"+get+"127.0.0.1:"+of[0]+"/"+get+"[::1]:"+of[0]+"/"), pod+"\n"+of[1]+"\n"+of[1]+"\n"; got != want {
 			k.t.Errorf("from %s: got %q, want %q", from, got, want)
 		}
 	}
