@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -165,8 +166,12 @@ func (k *kubernetes) up() {
 		k.t.Errorf("a second cluster: %v: %s", err, out)
 	}
 	status := mustRun(k.t, k.unnest, "cluster", "status")
-	if n := len(regexp.MustCompile(`(?m)^[a-z-]+ +ready$`).FindAllString(status, -1)); n != 6 {
-		k.t.Errorf("%d components are ready, want 6:\n%s", n, status)
+	want := 6
+	if slices.ContainsFunc(k.options, func(o string) bool { return strings.HasPrefix(o, "--split-pods") }) {
+		want++
+	}
+	if n := len(regexp.MustCompile(`(?m)^[a-z-]+ +ready$`).FindAllString(status, -1)); n != want {
+		k.t.Errorf("%d components are ready, want %d:\n%s", n, want, status)
 	}
 	k.wantEnforced(status)
 	if n := len(regexp.MustCompile(`(?m)^node[12] +Ready `).FindAllString(status, -1)); n != 2 {
