@@ -533,6 +533,17 @@ func (w *world) immutable() {
 	if err := w.Create(w.t.Context(), forged); err == nil || !strings.Contains(err.Error(), "unnest-split-new") {
 		w.t.Errorf("create a pod that looks like a fraction: %v, want a refusal", err)
 	}
+	forged = pod("shop", "forged", "", "a")
+	forged.Annotations[splitpod.CompanionsAnnotation] = "[]"
+	w.wantRefused(forged, "'unnest-split-new'")
+	for _, m := range []metav1.ObjectMeta{{Annotations: forged.Annotations}, {Labels: map[string]string{splitpod.PodLabel: "x"}}} {
+		m.Namespace, m.Name = "shop", "whole"
+		b := &corev1.Binding{ObjectMeta: m, Target: corev1.ObjectReference{Kind: "Node", Name: "a1"}}
+		w.wantRefused(b, "a binding must not write")
+		if err := w.SubResource("binding").Create(w.t.Context(), whole, b); err == nil || !strings.Contains(err.Error(), "a binding must not write") {
+			w.t.Errorf("bind a pod with %v %v: %v, want a refusal", m.Annotations, m.Labels, err)
+		}
+	}
 	for _, tt := range []struct{ name, metadata string }{
 		{"whole", `{"annotations": {"unnest.io/split": "a", "unnest.io/companions": "[]"}}`},
 		{"whole", `{"annotations": {"unnest.io/companions": "[]"}}`},
@@ -954,11 +965,18 @@ func (w *world) rotate() {
 	}
 	first := trusted()
 	w.check(w.Delete(w.t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: Secret}}))
-	for i, shift := range []time.Duration{remaining - validity - time.Hour, 0, 0} {
-		c := &certificates{client: w.Client, options: Options{Namespace: namespace, Host: "127.0.0.1"}, now: func() time.Time { return time.Now().Add(shift) }}
+	for _, tt := range []struct {
+		shift time.Duration
+		host  string
+		want  int
+	}{{remaining - validity - time.Hour, "127.0.0.1", 2}, {0, "127.0.0.1", 3}, {0, "127.0.0.1", 3}, {0, "10.9.8.7", 4}, {0, "127.0.0.1", 4}, {0, "", 4}} { // two controllers with addresses of their own
+		c := &certificates{client: w.Client, options: Options{Namespace: namespace, Host: tt.host}, now: func() time.Time { return time.Now().Add(tt.shift) }}
 		w.check(c.ensure(w.t.Context()))
-		if n, want := bytes.Count(trusted(), []byte("BEGIN")), []int{2, 3, 3}[i]; n != want || !bytes.HasPrefix(trusted(), first) {
-			w.t.Errorf("%d certificates are trusted, want %d with the first one", n, want)
+		if n := bytes.Count(trusted(), []byte("BEGIN")); n != tt.want || !bytes.HasPrefix(trusted(), first) {
+			w.t.Errorf("%d certificates are trusted, want %d with the first one", n, tt.want)
+		}
+		if leaf := c.current.Load().Leaf; tt.host != "" && leaf.VerifyHostname(tt.host) != nil {
+			w.t.Errorf("the certificate is for %v, want %s with them", leaf.IPAddresses, tt.host)
 		}
 	}
 	p := pod("shop", "web", "a;b", "a", "b") // the webhook still serves the first one

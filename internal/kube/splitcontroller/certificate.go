@@ -83,8 +83,8 @@ func (c *certificates) ensure(ctx context.Context) error {
 	}
 	missing := apierrors.IsNotFound(err)
 	pair, err := tls.X509KeyPair(s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey])
-	if err != nil || pair.Leaf.NotAfter.Sub(now) < remaining || pair.Leaf.VerifyHostname(c.host()) != nil {
-		if pair, err = c.make(ctx, &s, missing, now); err != nil {
+	if err != nil || pair.Leaf.NotAfter.Sub(now) < remaining || pair.Leaf.VerifyHostname(c.host()) != nil || c.lacksIP(pair.Leaf) {
+		if pair, err = c.make(ctx, &s, pair.Leaf, missing, now); err != nil {
 			return fmt.Errorf("make certificate: %w", err)
 		}
 	}
@@ -97,8 +97,14 @@ func (c *certificates) ensure(ctx context.Context) error {
 
 func (c *certificates) host() string { return Name + "." + c.options.Namespace + ".svc" }
 
-// make makes a certificate and keeps it. If another process is faster, it fails.
-func (c *certificates) make(ctx context.Context, s *corev1.Secret, missing bool, now time.Time) (tls.Certificate, error) {
+// lacksIP reports whether clients that call the webhook by the address of -host would refuse the certificate.
+func (c *certificates) lacksIP(leaf *x509.Certificate) bool {
+	return net.ParseIP(c.options.Host) != nil && leaf.VerifyHostname(c.options.Host) != nil
+}
+
+// make makes a certificate and keeps it, with the IP addresses of the old one (nil: none), which other processes may have. If another
+// process is faster, it fails.
+func (c *certificates) make(ctx context.Context, s *corev1.Secret, old *x509.Certificate, missing bool, now time.Time) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return tls.Certificate{}, err
@@ -113,8 +119,11 @@ func (c *certificates) make(ctx context.Context, s *corev1.Secret, missing bool,
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		BasicConstraintsValid: true,
 	}
-	if ip := net.ParseIP(c.options.Host); ip != nil {
-		template.IPAddresses = []net.IP{ip}
+	if old != nil {
+		template.IPAddresses = old.IPAddresses
+	}
+	if c.lacksIP(template) {
+		template.IPAddresses = append(template.IPAddresses, net.ParseIP(c.options.Host))
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {

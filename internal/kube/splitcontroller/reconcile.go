@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,21 +40,34 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	if err != nil {
-		r.events.Eventf(p, nil, corev1.EventTypeWarning, "SplitWaits", "Split", "%v", err)
-		return reconcile.Result{RequeueAfter: r.retry}, nil
+		return r.wait(p, err)
 	}
 	err = r.execute(ctx, p, step)
-	if apierrors.IsForbidden(err) && len(step.Create) > 0 {
+	switch refused := apierrors.IsForbidden(err) && len(step.Create) > 0; {
+	case refused && strings.Contains(err.Error(), "exceeded quota"): // of the API server's admission plugin
 		err, step.Again = r.forbidden(ctx, p, err), r.retry
+	case refused, errors.Is(err, errTaken):
+		return r.wait(p, err)
 	}
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) { // the cache is behind
 		return reconcile.Result{RequeueAfter: r.retry / 10}, nil
 	}
 	if err != nil {
-		r.events.Eventf(p, nil, corev1.EventTypeWarning, "SplitFails", "Split", "%v", err)
+		r.warn(p, "SplitFails", "Split", err.Error())
 		return reconcile.Result{}, err
 	}
 	return reconcile.Result{RequeueAfter: step.Again}, nil
+}
+
+// wait says why a pod waits, and has it looked at again: after retry to 12 times that, the later the older it is.
+func (r *reconciler) wait(p *corev1.Pod, why error) (reconcile.Result, error) {
+	r.warn(p, "SplitWaits", "Split", why.Error())
+	return reconcile.Result{RequeueAfter: min(max(r.retry, time.Since(p.CreationTimestamp.Time)/10), 12*r.retry)}, nil
+}
+
+// warn records an event. The API server refuses one whose note has more than 1,024 bytes.
+func (r *reconciler) warn(p *corev1.Pod, reason, action, note string) {
+	r.events.Eventf(p, nil, corev1.EventTypeWarning, reason, action, "%s", strings.ToValidUTF8(note[:min(len(note), 1000)], ""))
 }
 
 // next returns the pod and its next step; nil: there is nothing to do. An error with a pod is why
@@ -64,7 +78,7 @@ func (r *reconciler) next(ctx context.Context, from client.Reader, request recon
 		return nil, splitpod.Step{}, client.IgnoreNotFound(err)
 	}
 	if splitpod.Orphaned(p) {
-		r.events.Eventf(p, nil, corev1.EventTypeWarning, "SplitOrphaned", "Delete", "the companion is deleted: it has lost its pod")
+		r.warn(p, "SplitOrphaned", "Delete", "the companion is deleted: it has lost its pod")
 		return p, splitpod.Step{Delete: []*corev1.Pod{p}}, nil
 	}
 	if !splitpod.IsSplit(p) {
@@ -75,7 +89,7 @@ func (r *reconciler) next(ctx context.Context, from client.Reader, request recon
 	var all corev1.PodList
 	var nodes corev1.NodeList
 	if err == nil && splitpod.Unplaced(p) {
-		err = errors.Join(r.List(ctx, &all), r.List(ctx, &nodes))
+		err = errors.Join(r.List(ctx, &all, client.UnsafeDisableDeepCopy), r.List(ctx, &nodes, client.UnsafeDisableDeepCopy)) // Next only reads them
 	}
 	if err != nil {
 		return nil, splitpod.Step{}, err
@@ -83,7 +97,7 @@ func (r *reconciler) next(ctx context.Context, from client.Reader, request recon
 	prepared := map[types.UID]*corev1.Pod{}
 	for i := range all.Items {
 		f := &all.Items[i]
-		if mine := r.prepared[f.UID]; mine != nil && f.Labels[splitpod.PodLabel] == "" {
+		if mine := r.prepared[f.UID]; mine != nil && f.Labels[splitpod.PodLabel] == "" { // *f is the list's, what it refers to the cache's
 			prepared[f.UID], *f = mine, *mine
 		}
 	}
@@ -172,7 +186,7 @@ func (r *reconciler) execute(ctx context.Context, p *corev1.Pod, s splitpod.Step
 		return r.remove(ctx, c, o...)
 	})
 	if s.Rebuild != "" {
-		r.events.Eventf(p, nil, corev1.EventTypeWarning, "SplitRebuild", "Delete", "the pod is deleted: %s", s.Rebuild)
+		r.warn(p, "SplitRebuild", "Delete", "the pod is deleted: "+s.Rebuild)
 		err = r.remove(ctx, p)
 	}
 	if s.Ready != nil && *s.Ready {
@@ -183,7 +197,7 @@ func (r *reconciler) execute(ctx context.Context, p *corev1.Pod, s splitpod.Step
 	return err
 }
 
-// forbidden handles a refusal of a companion by the API server: it deletes the pod if that has to make room for others, and else notes that
+// forbidden handles a refusal of a companion for want of a quota: it deletes the pod if that has to make room for others, and else notes that
 // it waits.
 func (r *reconciler) forbidden(ctx context.Context, p *corev1.Pod, why error) error {
 	var all corev1.PodList
@@ -191,10 +205,10 @@ func (r *reconciler) forbidden(ctx context.Context, p *corev1.Pod, why error) er
 		return err
 	}
 	if yield := splitpod.Yield(p, pointers(all.Items), time.Now()); yield != "" {
-		r.events.Eventf(p, nil, corev1.EventTypeWarning, "SplitRebuild", "Delete", "the pod is deleted: %s: %v", yield, why)
+		r.warn(p, "SplitRebuild", "Delete", fmt.Sprintf("the pod is deleted: %s: %v", yield, why))
 		return r.remove(ctx, p)
 	}
-	r.events.Eventf(p, nil, corev1.EventTypeWarning, "SplitWaits", "Split", "%v", why)
+	r.warn(p, "SplitWaits", "Split", why.Error())
 	if splitpod.Refused(p).IsZero() {
 		return r.condition(ctx, p, corev1.ConditionFalse, splitpod.ForbiddenReason)
 	}
@@ -217,6 +231,8 @@ func (r *reconciler) note(ctx context.Context, p *corev1.Pod, key string) error 
 	return r.Patch(ctx, now, client.MergeFrom(was))
 }
 
+var errTaken = errors.New("another pod has this name; delete it")
+
 // create creates a companion, unless it exists.
 func (r *reconciler) create(ctx context.Context, p, c *corev1.Pod) error {
 	err := r.Create(ctx, c)
@@ -228,7 +244,7 @@ func (r *reconciler) create(ctx context.Context, p, c *corev1.Pod) error {
 		return err
 	}
 	if !splitpod.Owns(p, &other) {
-		return fmt.Errorf("create companion %s: another pod has this name; delete it", c.Name)
+		return fmt.Errorf("create companion %s: %w", c.Name, errTaken)
 	}
 	return nil
 }

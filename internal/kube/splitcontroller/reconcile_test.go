@@ -1,12 +1,15 @@
 package splitcontroller
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,10 +27,12 @@ import (
 // api is an API server whose cache never changes. It refuses to create pods, and logs what changes them.
 type api struct {
 	client.Client
-	pods   []*corev1.Pod
-	nodes  []corev1.Node
-	volume corev1.PersistentVolume
-	log    []string
+	pods    []*corev1.Pod
+	nodes   []corev1.Node
+	volume  corev1.PersistentVolume
+	refusal error // of a new pod; nil: for want of a quota
+	log     []string
+	copies  []bool // of each list of the whole cluster: its objects are copies
 }
 
 func (a *api) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ...client.GetOption) error {
@@ -52,10 +57,16 @@ func (a *api) Get(_ context.Context, key client.ObjectKey, o client.Object, _ ..
 func (a *api) List(_ context.Context, list client.ObjectList, options ...client.ListOption) error {
 	o := client.ListOptions{}
 	o.ApplyOptions(options)
+	own := o.UnsafeDisableDeepCopy != nil && *o.UnsafeDisableDeepCopy
+	if o.Namespace == "" {
+		a.copies = append(a.copies, !own)
+	}
 	switch list := list.(type) {
 	case *corev1.PodList:
 		for _, p := range a.pods {
-			if o.LabelSelector == nil || o.LabelSelector.Matches(labelSet(p.Labels)) {
+			if own {
+				list.Items = append(list.Items, *p)
+			} else if o.LabelSelector == nil || o.LabelSelector.Matches(labelSet(p.Labels)) {
 				list.Items = append(list.Items, *p.DeepCopy())
 			}
 		}
@@ -72,7 +83,7 @@ func (a *api) Patch(_ context.Context, o client.Object, patch client.Patch, _ ..
 }
 
 func (a *api) Create(_ context.Context, o client.Object, _ ...client.CreateOption) error {
-	return apierrors.NewForbidden(corev1.Resource("pods"), o.GetName(), errors.New("exceeded quota"))
+	return cmp.Or(a.refusal, error(apierrors.NewForbidden(corev1.Resource("pods"), o.GetName(), errors.New("exceeded quota"))))
 }
 
 func (a *api) Delete(_ context.Context, o client.Object, _ ...client.DeleteOption) error {
@@ -215,6 +226,55 @@ func TestForbidden(t *testing.T) {
 		if event := next(t, recorder); !strings.Contains(event, want) || !strings.Contains(event, "exceeded quota") {
 			t.Errorf("event %s, want %s", event, want)
 		}
+	}
+}
+
+// A pod waits whose companion is refused for another reason than a quota, or has a name that is taken. The older it is, the later it is looked at
+// again. It notes nothing, because it must not keep others from a quota. An event has no more than the API server takes.
+func TestWaits(t *testing.T) {
+	pods := corev1.Resource("pods")
+	for _, tt := range []struct {
+		refusal    error
+		age, again time.Duration
+		want       string
+	}{
+		{apierrors.NewAlreadyExists(pods, "web-f1"), 0, time.Minute, "create companion web-f1: another pod has this name; delete it"},
+		{apierrors.NewForbidden(pods, "web-f1", errors.New("violates PodSecurity")), 30 * time.Minute, 3 * time.Minute, "violates PodSecurity"},
+		{apierrors.NewForbidden(pods, "web-f1", errors.New("x"+strings.Repeat("ä", 999))), 24 * time.Hour, 12 * time.Minute, "xä"},
+	} {
+		p, other := splitPod(t, "web", unchanged), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-f1"}}
+		p.CreationTimestamp = metav1.NewTime(time.Now().Add(-tt.age))
+		splitpod.Prepare(p, splitpod.Placement{Host: "host"}, "key")
+		a, r, recorder := newAPI(p, other)
+		a.refusal = tt.refusal
+		got, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}})
+		if err != nil || got.RequeueAfter < tt.again || got.RequeueAfter > tt.again+10*time.Second || len(a.log) > 0 {
+			t.Errorf("%s: again after %v, %v, changes %q; want %v and no change", tt.want, got.RequeueAfter, err, a.log, tt.again)
+		}
+		if event := next(t, recorder); !strings.HasPrefix(event, "Warning SplitWaits ") || !strings.Contains(event, tt.want) || len(event) > 1024 || !utf8.ValidString(event) {
+			t.Errorf("%s: event of %d bytes: %s", tt.want, len(event), event)
+		}
+	}
+}
+
+// A pod with another gate waits without a look at the cluster. A place is found in the cache's own objects, and changes none.
+func TestCacheIsRead(t *testing.T) {
+	p, first := splitPod(t, "web", unchanged), splitPod(t, "first", unchanged)
+	splitpod.Prepare(first, splitpod.Placement{Host: "host", Nodes: []string{"n1", "n2"}}, "key")
+	p.Spec.SchedulingGates = append(p.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: "other"})
+	a, r, recorder := newAPI(p, first)
+	r.run(t, "web")
+	if event := next(t, recorder); !strings.Contains(event, "other scheduling gates") || len(a.copies) > 0 {
+		t.Errorf("event %s after %d lists of the cluster", event, len(a.copies))
+	}
+	p.Spec.SchedulingGates = p.Spec.SchedulingGates[:1]
+	pods, nodes := []*corev1.Pod{p.DeepCopy(), first.DeepCopy()}, (&corev1.NodeList{Items: a.nodes}).DeepCopy().Items
+	r.run(t, "web")
+	if event := next(t, recorder); !strings.Contains(event, "0 of 2 fit") || !slices.Equal(a.copies, []bool{false, false}) {
+		t.Errorf("event %s, copies %v", event, a.copies)
+	}
+	if !reflect.DeepEqual(pods, a.pods) || !reflect.DeepEqual(nodes, a.nodes) {
+		t.Error("objects of the cache are changed")
 	}
 }
 

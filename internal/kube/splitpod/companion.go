@@ -55,7 +55,7 @@ func companion(p *corev1.Pod, number int, f fraction) *corev1.Pod {
 		prefer(&spec, f.Node, preferred(p))
 	}
 	for _, v := range spec.Volumes {
-		if ofHost(v) {
+		if ofHost(v) && v.CSI.VolumeAttributes != nil {
 			v.CSI.VolumeAttributes["pod"] = string(p.UID)
 		}
 	}

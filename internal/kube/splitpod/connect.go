@@ -76,11 +76,13 @@ func Encrypted(f *corev1.Pod) (*corev1.Pod, error) {
 	return f, err
 }
 
-// number returns one that no pod has.
+// number returns one that no other pod has. Fractions of p do not count: the cache can show theirs before that of p.
 func number(p *corev1.Pod, pods []*corev1.Pod) uint32 {
 	taken := map[uint32]bool{0: true}
 	for _, other := range pods {
-		taken[networkOf(other).VNI] = true
+		if other.Labels[PodLabel] != string(p.UID) {
+			taken[networkOf(other).VNI] = true
+		}
 	}
 	h := fnv.New32a()
 	h.Write([]byte(p.UID))

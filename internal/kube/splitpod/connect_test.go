@@ -78,6 +78,10 @@ func TestConnect(t *testing.T) {
 	if err != nil || networkOf(again.Connect[1]).VNI == vni {
 		t.Errorf("the number of another pod is taken: %v", err)
 	}
+	again, err = Next(p, []*corev1.Pod{c}, Cluster{Nodes: nodes, Pods: s.Connect}) // the cache of all pods is ahead
+	if err != nil || networkOf(again.Connect[0]).VNI != vni {
+		t.Errorf("the pod's own number is taken: %v", err)
+	}
 	p = s.Connect[0] // the controller is killed
 	again, err = Next(p, []*corev1.Pod{c}, Cluster{})
 	if err != nil || len(again.Connect) != 1 || again.Connect[0].Annotations[NetworkAnnotation] != s.Connect[1].Annotations[NetworkAnnotation] {

@@ -261,5 +261,7 @@ func Orphaned(p *corev1.Pod) bool {
 // Unplaced reports whether Next needs the nodes and pods of the cluster.
 func Unplaced(p *corev1.Pod) bool { return placeless(p) || !gated(p) && unconnected(p) }
 
-// placeless reports whether the pod waits for a place.
-func placeless(p *corev1.Pod) bool { return gated(p) && !prepared(p) }
+// placeless reports whether the pod waits for a place, and for nothing else.
+func placeless(p *corev1.Pod) bool {
+	return gated(p) && !prepared(p) && len(p.Spec.SchedulingGates) == 1
+}

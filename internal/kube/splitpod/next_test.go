@@ -32,7 +32,11 @@ func on(node string, p *corev1.Pod) *corev1.Pod { p.Spec.NodeName = node; return
 func TestPlace(t *testing.T) {
 	all := func(pods ...*corev1.Pod) []*corev1.Pod { return pods }
 	released := sized("3")
-	released.Spec.NodeSelector = map[string]string{HostLabel: "b"}
+	released.Labels, released.Spec.NodeSelector = map[string]string{PodLabel: "x"}, map[string]string{HostLabel: "b"}
+	whole, forged := sized("4"), newPod("", "a")
+	whole.Spec.NodeSelector, forged.Spec.NodeSelector = released.Spec.NodeSelector, released.Spec.NodeSelector
+	forged.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: Gate}}
+	forged.Annotations[CompanionsAnnotation] = `[{"containers":[{"name":"b","resources":{"requests":{"cpu":"4"}}}],"volumes":[{"name":"v","csi":{"driver":"volumes.unnest.io"}}]}]`
 	cordoned, tainted := node("b2", "b", "4"), node("b2", "b", "4")
 	cordoned.Spec.Unschedulable = true
 	tainted.Spec.Taints = []corev1.Taint{{Key: "db", Effect: corev1.TaintEffectNoSchedule}}
@@ -41,7 +45,7 @@ func TestPlace(t *testing.T) {
 	chosen := sized("1")
 	chosen.Spec.NodeSelector = map[string]string{HostLabel: "a"}
 	prefers := sized("3")
-	prefers.Spec.NodeSelector = map[string]string{HostLabel: "b"}
+	prefers.Labels, prefers.Spec.NodeSelector = released.Labels, map[string]string{HostLabel: "b"}
 	prefer(&prefers.Spec, "b2", "")
 	prepared := newPod("a;b", "a", "b")
 	for i := range prepared.Spec.Containers {
@@ -67,6 +71,8 @@ func TestPlace(t *testing.T) {
 		{"no host known", all(sized("1"), sized("1")), []*corev1.Node{node("x", "", "4"), node("y", "", "4")}, nil, "no node has the label"},
 		{"a released pod takes room", all(sized("1"), sized("4")), b, all(released), "b b1 b2"},
 		{"two released pods do", all(sized("3"), sized("4")), b, all(released, released), "host b: 0 of 2 fit"},
+		{"a pod that is not split takes none before the scheduler", all(sized("4"), sized("4")), b, all(whole), "b b1 b2"},
+		{"companions that somebody has forged take none", all(sized("4"), sized("4")), b, all(forged), "b b1 b2"},
 		{"cordoned", all(sized("1"), sized("1")), []*corev1.Node{b[0], cordoned}, nil, "host b: 1 of 2"},
 		{"tainted", all(sized("1"), sized("1")), []*corev1.Node{b[0], tainted}, nil, "host b: 1 of 2"},
 		{"what a released pod prefers", all(sized("4"), sized("1")), b, all(prefers), "b b1 b2"},

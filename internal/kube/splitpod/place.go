@@ -28,8 +28,8 @@ type Placement struct {
 // Place returns the host whose nodes have room for all fractions, each on a node of its own: of
 // several the one with the most processor time left, then the first by name. It looks at requests,
 // taints, node selectors, node affinity and the nodes that reach volumes. Fractions that have a host and are not scheduled yet
-// take room there first, also companions that do not exist yet. For SpanNetwork the host is SpanNetwork, which
-// nodes of any hosts have.
+// take room there first, also companions that do not exist yet. Whoever writes node selectors into other pods takes none: only the
+// controller writes PodLabel. For SpanNetwork the host is SpanNetwork, which nodes of any hosts have. Place only reads in.
 func Place(fractions []*corev1.Pod, in Cluster) (Placement, error) {
 	rooms := map[types.NodeName]corev1.ResourceList{}
 	hosts := map[string][]*corev1.Node{}
@@ -52,7 +52,7 @@ func Place(fractions []*corev1.Pod, in Cluster) (Placement, error) {
 		case p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed:
 		case p.Spec.NodeName != "":
 			take(rooms[types.NodeName(p.Spec.NodeName)], p)
-		case p.Spec.NodeSelector[HostLabel] != "" && !slices.ContainsFunc(fractions, func(f *corev1.Pod) bool { return f.UID != "" && f.UID == p.UID }):
+		case p.Labels[PodLabel] != "" && p.Spec.NodeSelector[HostLabel] != "" && !slices.ContainsFunc(fractions, func(f *corev1.Pod) bool { return f.UID != "" && f.UID == p.UID }):
 			host := p.Spec.NodeSelector[HostLabel]
 			waiting[host] = append(waiting[host], p)
 			if !gated(p) {

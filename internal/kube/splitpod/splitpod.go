@@ -38,7 +38,7 @@ const (
 	FractionLabel        = "unnest.io/fraction"        // of all fractions: 0 is the pod, 1 its first companion
 	Gate                 = "unnest.io/fractions"       // of all fractions, until all exist and have a host
 	ReadyCondition       = "unnest.io/fractions-ready" // of the pod: all companions are ready
-	ForbiddenReason      = "FractionsForbidden"        // of that condition: the API server refuses a companion, as for want of a quota
+	ForbiddenReason      = "FractionsForbidden"        // of that condition: the API server refuses a companion for want of a quota
 )
 
 // SpanNetwork is the value of SpanAnnotation: tunnels between nodes connect the fractions.

@@ -174,7 +174,6 @@ func TestRefused(t *testing.T) {
 		`and its claim "rwop" has the access modes [ReadWriteOncePod]`:            func(p *corev1.Pod) { with(p, claim("rwop"), "a", "b") },
 		`and its claim "either" has the access modes [ReadWriteOnce ReadOnlyMany`: func(p *corev1.Pod) { with(p, claim("either"), "a", "b") },
 		`and its claim "none" has the access modes []`:                            func(p *corev1.Pod) { with(p, claim("none"), "a", "b") },
-		`persistentvolumeclaims "missing" not found`:                              func(p *corev1.Pod) { with(p, claim("missing"), "a", "b") },
 		`volume "v0" is used by the containers "i" and "b" of two fractions, and nodes cannot share it`: func(p *corev1.Pod) {
 			initialize(with(p, corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/x"}}, "b"), "v0")
 		},
@@ -320,7 +319,11 @@ func TestSharedVolumes(t *testing.T) {
 	if len(digest) != maxVolumeName {
 		t.Errorf("a long name becomes %q", digest)
 	}
-	err := Admit(with(newPod("a;b", "a", "b"), emptyDir, "a", "b"), Options{Span: SpanNetwork})
+	err := Admit(with(newPod("a;b", "a", "b"), claim("missing"), "a", "b"), testOptions)
+	if err == nil || err.Error() != `persistentvolumeclaims "missing" not found` {
+		t.Errorf("of a claim that cannot be read: %v", err)
+	}
+	err = Admit(with(newPod("a;b", "a", "b"), emptyDir, "a", "b"), Options{Span: SpanNetwork})
 	if err == nil || !strings.Contains(err.Error(), "of two fractions, and an emptyDir is on one host") {
 		t.Errorf("with the span network: %v", err)
 	}
@@ -440,6 +443,10 @@ func TestCompanion(t *testing.T) {
 	c.OwnerReferences[0].UID = "other"
 	if got := EffectiveLabels(c); got["app"] != "" {
 		t.Errorf("labels of a pod that is not a companion: %v", got)
+	}
+	p.Annotations[CompanionsAnnotation] = `[{"containers":[{"name":"b"}],"volumes":[{"name":"v","csi":{"driver":"volumes.unnest.io"}}]}]`
+	if all := companions(t, p); len(all) != 1 {
+		t.Errorf("of a volume without attributes: %v", all)
 	}
 	if name := companionName(strings.Repeat("x", 249)+"-abc", 12); len(name) != 253 || !strings.HasSuffix(name, "x-f12") {
 		t.Errorf("name %q", name)
