@@ -26,7 +26,8 @@ const (
 	Offered     = "offered"              // requests/s
 	Latency     = "latency"              // mean, from when a request was due
 	LatencyP99  = "latency_p99"
-	Failed      = "failed"        // requests without an answer in time, in percent
+	Failed      = "failed"        // requests that were refused, reset, or had no right answer in time, in percent
+	Unsent      = "unsent"        // requests that were not sent, because their clients waited for answers to the end, in percent
 	Generator   = "generator_cpu" // CPU time of the load generators, in percent of their processors
 	Late        = "late_p99"      // by which the generators sent 1 % of the requests too late
 	Conntrack   = "conntrack_drops"
@@ -78,6 +79,7 @@ func Metrics() []result.Metric {
 		{Name: Latency, Unit: "us", Order: result.LIB},
 		{Name: LatencyP99, Unit: "us", Order: result.LIB},
 		{Name: Failed, Unit: "%", Order: result.LIB},
+		{Name: Unsent, Unit: "%", Order: result.LIB},
 		{Name: Executions, Unit: "executions/s", Order: result.LIB},
 		{Name: PerExecution, Unit: "us", Order: result.HIB},
 		{Name: Waiting, Unit: "%", Order: result.LIB},

@@ -77,6 +77,8 @@ func (f *file) checkDomainCase(g group) bool {
 		f.Fail(g.path, "key sizes is missing: give the sizes of the documents")
 	case domains && g.params.Rate > 0:
 		f.Fail(g.path+".options.rate", "domains are loaded with intensities, or more and more: leave it out")
+	case domains && g.params.Threads > 0:
+		f.Fail(g.path+".options.threads", "each load generator of domains has a thread for every processor of the generators: leave it out")
 	case !domains && g.params.Step+g.params.Clients > 0:
 		f.Fail(g.path+".options", "options step and clients are of the load of domains: leave them out")
 	case !domains && g.percents != nil:

@@ -71,6 +71,7 @@ func TestDomainsRefused(t *testing.T) {
 		{"workload: apache", "workload: nginx", "cases[0].workload: domains are loaded by workload apache only"},
 		{"sizes: [1KiB, 100KiB], ", "", "key sizes is missing"},
 		{"{clients: 6}", "{rate: 6}", "cases[0].options.rate: domains are loaded with intensities"},
+		{"{clients: 6}", "{threads: 2}", "cases[0].options.threads: each load generator of domains has a thread"},
 		{"{clients: 6}", "{clients: 101}", "cases[0].options.clients: apache: clients 101: want 1 to 100"},
 		{"10%, 100%", "10%, 10%", "cases[0].intensities[1]: 10% is listed twice"},
 		{"10%, 100%", "1.5%", "want a whole percentage from 1% to 200%"},

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"unnest.io/unnest/internal/measure/workload"
 )
@@ -122,7 +123,7 @@ func TestDiskPaperSizes(t *testing.T) {
 	want := map[string]string{
 		"aio-stress": "--bs=64k --size=2147483648 --iodepth=64", "fs-mark": "-s 1048576 -n 1000",
 		"dbench-128": "dbench -t 600 -c load -D scratch 128", "iozone-write": "--size=8589934592 --end_fsync=1",
-		"tiobench-read": "--numjobs=32 --bs=4k --size=67108864", "tiobench-write": "--io_size=4000k",
+		"tiobench-read": "--numjobs=32 --bs=4k --size=67108864", "tiobench-write": "--sync=1 --time_based --runtime=10",
 		"compilebench-create": "create scratch 10 30500", "postmark": "set number 500\nset transactions 250000",
 		"apache": "ab -q -n 1000000 -c 100 ",
 	}
@@ -130,6 +131,39 @@ func TestDiskPaperSizes(t *testing.T) {
 		if run := c.Run(Paper, Resources{VCPUs: 2, Memory: gib}); !strings.Contains(run, want[c.Name]) {
 			t.Errorf("%s: %q is not in\n%s", c.Name, want[c.Name], run)
 		}
+	}
+}
+
+// In the quick profile, fio goes on for a time where its amount would take milliseconds, and all attempts of dbench
+// end before the time limit.
+func TestDiskQuickTimes(t *testing.T) {
+	const loop = "for limit in "
+	timed, attempts := 0, 0
+	for _, c := range disk() {
+		run := c.Run(Quick, Resources{VCPUs: 2, Memory: gib})
+		if strings.Contains(run, "--time_based --runtime=2") {
+			timed++
+		}
+		i := strings.Index(run, loop)
+		if i < 0 {
+			continue
+		}
+		attempts++
+		list, _, _ := strings.Cut(run[i+len(loop):], ";")
+		sum := time.Duration(0)
+		for s := range strings.FieldsSeq(list) {
+			d, err := time.ParseDuration(s + "s")
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum += d
+		}
+		if limit := 6 * c.Wall(Quick); sum < time.Minute || sum+time.Minute/2 > limit {
+			t.Errorf("%s: attempts take %v, and the limit is %v", c.Name, sum, limit)
+		}
+	}
+	if timed != 3 || attempts != 4 {
+		t.Errorf("%d cases go on for a time and %d have attempts, want 3 and 4", timed, attempts)
 	}
 }
 

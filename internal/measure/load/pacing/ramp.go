@@ -27,7 +27,7 @@ const (
 	maxLoad   = 1_000_000
 )
 
-// Next returns the next rate, in requests/s. ok is false if the load has reached its end.
+// Next returns the next rate, in requests/s. ok is false when the throughput has Fallen, or after the most steps or requests/s.
 func (r *Ramp) Next() (rate int, ok bool) {
 	n := len(r.rates)
 	if n == 0 {
@@ -36,7 +36,7 @@ func (r *Ramp) Next() (rate int, ok bool) {
 	last := r.rates[n-1]
 	followedLast := r.results[n-1] >= followed*float64(last)
 	switch {
-	case n >= maxSteps || r.fallenTwice():
+	case n >= maxSteps || r.Fallen():
 		return 0, false
 	case r.Step > 0:
 		rate = last + r.Step
@@ -68,10 +68,10 @@ func (r *Ramp) Peak() int {
 	return peak
 }
 
-// fallenTwice reports whether the last two throughputs are below the highest one of the steps of
+// Fallen reports whether the last two throughputs are below the highest one of the steps of
 // equal size, or do not follow the rate: a server at its limit may answer as many requests as
 // before. While the rate doubles, a fall leads to finer steps.
-func (r *Ramp) fallenTwice() bool {
+func (r *Ramp) Fallen() bool {
 	rates, results := r.rates[r.coarse:], r.results[r.coarse:]
 	if r.Step == 0 && r.fine == 0 || len(results) < 2 {
 		return false

@@ -40,7 +40,7 @@ func TestRamp(t *testing.T) {
 	} {
 		r := &Ramp{Step: tt.step}
 		rates := climb(r, tt.server)
-		if !slices.Equal(rates, tt.rates) || rates[r.Peak()] != tt.peak {
+		if !slices.Equal(rates, tt.rates) || !r.Fallen() || rates[r.Peak()] != tt.peak {
 			t.Errorf("%s: rates %v, peak at %d; want %v, %d", tt.name, rates, rates[r.Peak()], tt.rates, tt.peak)
 		}
 	}
@@ -55,8 +55,9 @@ func TestRamp(t *testing.T) {
 // A load has an end even if the server has none.
 func TestRampEnds(t *testing.T) {
 	for _, step := range []int{0, 1, 100} {
-		if rates := climb(&Ramp{Step: step}, func(rate int) float64 { return float64(rate) }); len(rates) > maxSteps || rates[len(rates)-1] > maxLoad {
-			t.Errorf("step %d: %d rates up to %d", step, len(rates), rates[len(rates)-1])
+		r := &Ramp{Step: step}
+		if rates := climb(r, func(rate int) float64 { return float64(rate) }); len(rates) > maxSteps || rates[len(rates)-1] > maxLoad || r.Fallen() {
+			t.Errorf("step %d: %d rates up to %d, fallen: %v", step, len(rates), rates[len(rates)-1], r.Fallen())
 		}
 	}
 }

@@ -4,6 +4,7 @@ package cgroup
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -149,6 +150,20 @@ func (g *Group) Limit(processors int) error {
 		return g.explain("limit", setFile(dir, "cpu.cfs_quota_us", quota))
 	}
 	return g.explain("limit", setFile(dir, "cpu.max", strings.Replace(quota, "-1", "max", 1)+" "+strconv.Itoa(quotaPeriod)))
+}
+
+// Pause freezes the processes of the group until Resume. It does nothing on a host without control groups of
+// version 2: a process that the freezer of version 1 has does not end, even if it is killed.
+func (g *Group) Pause(context.Context) error { return g.freeze("1") }
+
+// Resume lets the processes of the group run again.
+func (g *Group) Resume(context.Context) error { return g.freeze("0") }
+
+func (g *Group) freeze(frozen string) error {
+	if dir := g.dir("unified"); dir != "" {
+		return g.explain("freeze", setFile(dir, "cgroup.freeze", frozen))
+	}
+	return nil
 }
 
 func (g *Group) explain(what string, err error) error {

@@ -30,25 +30,25 @@ func TestGroup(t *testing.T) {
 		"cpu/cgroup.procs": "", "cpuacct/cgroup.procs": "", "cpuset/cgroup.procs": "", "cpuset/cpuset.mems": "0\n", "unified/cgroup.procs": "",
 		"cpu/lab/hvm1/cpu.shares": "1024", "cpu/lab/hvm1/cpu.cfs_quota_us": "-1", "cpuacct/lab/hvm1/cpuacct.usage": "1500000000\n",
 		"cpuset/lab/hvm1/cpuset.mems": "", "cpuset/lab/cpuset.mems": "", "cpuset/lab/cpuset.cpus": "", "cpuset/lab/hvm1/cpuset.cpus": "", "cpu/lab/hvm1/cgroup.procs": "",
-		"cpuacct/lab/hvm1/cgroup.procs": "", "cpuset/lab/hvm1/cgroup.procs": "", "unified/lab/hvm1/cgroup.procs": "",
+		"cpuacct/lab/hvm1/cgroup.procs": "", "cpuset/lab/hvm1/cgroup.procs": "", "unified/lab/hvm1/cgroup.procs": "", "unified/lab/hvm1/cgroup.freeze": "0",
 	}
 	v2 := map[string]string{
 		"cgroup.controllers": "cpu cpuset", "cgroup.subtree_control": "", "lab/cgroup.subtree_control": "", "lab/hvm1/cpu.weight": "100",
-		"lab/hvm1/cpu.max": "max 100000", "lab/hvm1/cpu.stat": "usage_usec 1500000\nuser_usec 1\n", "lab/hvm1/cpuset.cpus": "", "lab/hvm1/cgroup.procs": "",
+		"lab/hvm1/cpu.max": "max 100000", "lab/hvm1/cpu.stat": "usage_usec 1500000\nuser_usec 1\n", "lab/hvm1/cpuset.cpus": "", "lab/hvm1/cgroup.procs": "", "lab/hvm1/cgroup.freeze": "0",
 	}
 	for _, tt := range []struct {
 		files         map[string]string
 		counted, want string
 	}{
-		{v1, "unified/lab/hvm1", "cpu/lab/hvm1/cpu.shares=256 cpu/lab/hvm1/cpu.cfs_quota_us=200000 cpuset/lab/hvm1/cpuset.cpus=0,1 cpuset/lab/cpuset.mems=0 cpuset/lab/hvm1/cgroup.procs=77 unified/lab/hvm1/cgroup.procs=77"},
-		{v2, "lab/hvm1", "lab/hvm1/cpu.weight=10 lab/hvm1/cpu.max=200000_100000 lab/hvm1/cpuset.cpus=0,1 lab/hvm1/cgroup.procs=77 lab/cgroup.subtree_control=+cpu_+cpuset"},
+		{v1, "unified/lab/hvm1", "unified/lab/hvm1/cgroup.freeze=1 cpu/lab/hvm1/cpu.shares=256 cpu/lab/hvm1/cpu.cfs_quota_us=200000 cpuset/lab/hvm1/cpuset.cpus=0,1 cpuset/lab/cpuset.mems=0 cpuset/lab/hvm1/cgroup.procs=77 unified/lab/hvm1/cgroup.procs=77"},
+		{v2, "lab/hvm1", "lab/hvm1/cgroup.freeze=1 lab/hvm1/cpu.weight=10 lab/hvm1/cpu.max=200000_100000 lab/hvm1/cpuset.cpus=0,1 lab/hvm1/cgroup.procs=77 lab/cgroup.subtree_control=+cpu_+cpuset"},
 	} {
 		root := hierarchy(t, tt.files)
 		g, err := New(root, "lab/hvm1", "0,1")
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, step := range []func() error{func() error { return g.Weigh(256) }, func() error { return g.Limit(2) }, func() error { return g.Join(77) }} {
+		for _, step := range []func() error{func() error { return g.Weigh(256) }, func() error { return g.Limit(2) }, func() error { return g.Join(77) }, func() error { return g.Pause(t.Context()) }} {
 			if err := step(); err != nil {
 				t.Error(err)
 			}

@@ -17,13 +17,15 @@ import (
 	"unnest.io/unnest/internal/testbed/place"
 )
 
-// counter counts for domains from its call until the call of stop, which returns values of its
-// metrics by the names of the domains, and values of the whole host by ofHost.
-type counter func(groups map[string]*cgroup.Group) (stop func() (map[string][]workload.Value, error), err error)
+// counter counts for domains from its call until the call of stop.
+type counter func(groups map[string]*cgroup.Group) (stop stopCounting, err error)
 
-// startCounting starts all counters. The function that it returns stops them.
-func startCounting(counters []counter, groups map[string]*cgroup.Group) (func() (map[string][]workload.Value, error), error) {
-	var stops []func() (map[string][]workload.Value, error)
+// stopCounting ends a count. It returns values by the names of the domains, and values of the whole host by ofHost.
+type stopCounting func() (map[string][]workload.Value, error)
+
+// startCounting starts all counters. The function that it returns stops them, the last one first.
+func startCounting(counters []counter, groups map[string]*cgroup.Group) (stopCounting, error) {
+	var stops []stopCounting
 	stop := func() (map[string][]workload.Value, error) {
 		all := map[string][]workload.Value{}
 		var errs []error
@@ -48,7 +50,7 @@ func startCounting(counters []counter, groups map[string]*cgroup.Group) (func() 
 }
 
 // countTimes counts the CPU time of control groups, as the kernel accounts it to them.
-func countTimes(groups map[string]*cgroup.Group) (func() (map[string][]workload.Value, error), error) {
+func countTimes(groups map[string]*cgroup.Group) (stopCounting, error) {
 	before, begin := map[string]time.Duration{}, time.Now()
 	var err error
 	for name, g := range groups {

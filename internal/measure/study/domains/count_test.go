@@ -3,6 +3,8 @@ package domains
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,7 +25,7 @@ func TestParseDrops(t *testing.T) {
 	}
 }
 
-// Processes of a group in the kernel are weighed and counted.
+// Processes of a group in the kernel are weighed, counted and frozen. Frozen ones end when they are killed.
 func TestGroupInKernel(t *testing.T) {
 	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
 		t.Skip("needs root: set UNNEST_PRIVILEGED=1")
@@ -68,6 +70,16 @@ func TestGroupInKernel(t *testing.T) {
 	values, err := stop()
 	if err != nil || len(values["one"]) == 0 || values["one"][0].Metric != "cpu_utilisation" || !(values["one"][0].Value > 0) {
 		t.Errorf("%v, %v", values, err)
+	}
+	if err := g.Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		if events, err := os.ReadFile(filepath.Join(g.Counted(), "cgroup.events")); err != nil || time.Now().After(end) {
+			t.Fatalf("not frozen: %s, %v", events, err)
+		} else if strings.Contains(string(events), "frozen 1") {
+			break
+		}
 	}
 }
 

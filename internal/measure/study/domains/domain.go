@@ -20,7 +20,7 @@ import (
 )
 
 // guestDomain is a guest domain with a server. It is up for the whole run. Where an execution does not
-// have it, its VM is paused; the server of a container then waits for clients.
+// have it, its VM, or the server of a container on this host, is paused.
 type guestDomain struct {
 	name    string
 	kind    stack.DomainType
@@ -134,40 +134,39 @@ func (s *Study) startContainer(ctx context.Context, d *guestDomain) (place.Place
 	}, nil
 }
 
-// pausable is a VM whose processors can be stopped.
+// pausable can be stopped: a VM, or a control group.
 type pausable interface {
 	Pause(ctx context.Context) error
 	Resume(ctx context.Context) error
 }
 
-// vm is the VM of a domain; nil: it has none.
-func (d *guestDomain) vm() pausable {
+// whole is the VM of a domain, or the control group of its server.
+func (d *guestDomain) whole() pausable {
 	switch {
 	case d.xen != nil:
 		return d.xen
 	case d.machine.Node != nil:
 		return d.machine.Node
 	}
-	return nil
+	return d.group
 }
 
-// pause stops the VM of a domain, if it has one and runs.
+// pause stops a domain, if it runs.
 func (d *guestDomain) pause(ctx context.Context) error {
-	vm := d.vm()
-	if vm == nil || d.paused {
+	if d.paused {
 		return nil
 	}
-	if err := vm.Pause(ctx); err != nil {
+	if err := d.whole().Pause(ctx); err != nil {
 		return d.machine.Explain(err)
 	}
 	d.paused = true
 	return nil
 }
 
-// serve lets a domain take part in an execution: its VM runs and its server listens.
+// serve lets a domain take part in an execution: it runs and its server listens.
 func (s *Study) serve(ctx context.Context, d *guestDomain) error {
 	if d.paused {
-		if err := d.vm().Resume(ctx); err != nil {
+		if err := d.whole().Resume(ctx); err != nil {
 			return d.machine.Explain(err)
 		}
 		d.paused = false
@@ -203,13 +202,11 @@ func (s *Study) Restart(ctx context.Context) error {
 			continue
 		}
 		d.service.StopServers()
+		remove := func() error { return s.Remove(d.name, d.machine) }
 		if d.xen != nil {
-			if err := s.restartXen(ctx, d); err != nil {
-				return err
-			}
-			continue
+			remove = func() error { return s.removeXen(ctx, d) }
 		}
-		if err := s.Remove(d.name, d.machine); err != nil {
+		if err := remove(); err != nil {
 			return err
 		}
 		d.paused, d.stale = false, false

@@ -218,8 +218,10 @@ func (s *Study) clientPlace() place.Place {
 	}
 }
 
-// clientCommand is the command of a load generator.
+// clientCommand is the command of a load generator. Each generator has a thread for every processor of the generators:
+// one generator can then use them all, as two of a pair can together, and 90 % of them is the same limit for both.
 func (s *Study) clientCommand(p workload.Params, d *guestDomain, rate int) []string {
+	p.Threads = 1 + strings.Count(s.generators, ",")
 	command := workload.DomainClient(p, workload.Endpoint{Address: d.machine.Address, Port: d.port}, rate, s.sources[:min(max(p.Clients, 1), len(s.sources))])
 	command[0] = filepath.Join(s.Options.Binaries, filepath.Base(workload.Generator))
 	return command
@@ -270,7 +272,7 @@ func (s *Study) findFullLoads(ctx context.Context) error {
 func (s *Study) findFullLoad(ctx context.Context, of fullOf, k experiment.Case) error {
 	k.Params.Intensity, k.Params.Warmup, k.Params.Duration, k.Size = 0, stepWarmup, stepDuration, of.size
 	alone := stack.Configuration{Name: string(of.kind), Stack: of.kind.Stack(), Domains: []stack.Domain{{Type: of.kind}}}
-	peak, err := s.raise(ctx, experiment.Execution{Configuration: alone, Case: k})
+	peak, err := s.whileAlive(ctx, experiment.Execution{Configuration: alone, Case: k}, s.raise)
 	if err != nil {
 		return err
 	}

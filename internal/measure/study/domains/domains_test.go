@@ -31,7 +31,7 @@ func TestLoadStep(t *testing.T) {
 	}
 	step := loadStep{boot: "id", here: []*guestDomain{hvm, pvm, idle}, dropped: 3, limit: "it is late", busy: 0.5,
 		loads: []domainLoad{
-			{hvm, 7168, 20, 40, report(30, 40, map[string]float64{workload.Refused: 10})},
+			{hvm, 7168, 20, 40, report(30, 50, map[string]float64{workload.Refused: 10})},
 			{pvm, 1024, 50, 0, report(100, 100, nil)},
 		},
 		values: map[string][]workload.Value{"pvm2": {{Metric: collocation.Utilisation, Value: 4}}},
@@ -53,7 +53,7 @@ func TestLoadStep(t *testing.T) {
 	}
 	first := o.Parts[0]
 	if first.Tags[collocation.SizeTag] != "7168" || first.Tags[collocation.ActiveTag] != "true" || find(first.Values, collocation.Server) != 14 ||
-		find(first.Values, collocation.Failed) != 25 || find(first.Values, collocation.Intensity) != 50 || find(first.Values, collocation.Network) != 2000 {
+		find(first.Values, collocation.Failed) != 20 || find(first.Values, collocation.Unsent) != 20 || find(first.Values, collocation.Intensity) != 50 || find(first.Values, collocation.Network) != 2000 {
 		t.Errorf("%+v", first)
 	}
 	if find(o.Parts[1].Values, collocation.Intensity) != -1 {

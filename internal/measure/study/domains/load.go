@@ -8,6 +8,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"unnest.io/unnest/internal/measure/collocation"
 	"unnest.io/unnest/internal/measure/experiment"
@@ -21,21 +23,27 @@ import (
 // Execute loads the active domains of a configuration once, see experiment.Bench: with a share of
 // their full loads, or more and more until their throughput falls.
 func (s *Study) Execute(ctx context.Context, e experiment.Execution) (experiment.Outcome, error) {
+	run := s.offer
+	if e.Case.Intensity == 0 {
+		run = s.raise
+	}
+	step, err := s.whileAlive(ctx, e, run)
+	if err != nil {
+		return experiment.Outcome{}, err
+	}
+	return step.outcome(e), nil
+}
+
+// whileAlive calls run with a context that ends when a machine of the configuration ends.
+func (s *Study) whileAlive(ctx context.Context, e experiment.Execution, run func(context.Context, experiment.Execution) (loadStep, error)) (loadStep, error) {
 	var all machine.List
 	for _, name := range e.Configuration.DomainNames() {
 		all = append(all, s.domains[name].machine)
 	}
 	ctx, done := machine.WhileAlive(ctx, all...)
 	defer done()
-	run := s.offer
-	if e.Case.Intensity == 0 {
-		run = s.raise
-	}
 	step, err := run(ctx, e)
-	if err != nil {
-		return experiment.Outcome{}, all.Explain(err)
-	}
-	return step.outcome(e), nil
+	return step, all.Explain(err)
 }
 
 // offer loads the active domains with a share of their full loads.
@@ -50,58 +58,63 @@ func (s *Study) offer(ctx context.Context, e experiment.Execution) (loadStep, er
 		full := s.full[fullOf{d.Type, sizeOf(d, e.Case)}]
 		rates[here[i].name] = max(1, int(math.Round(full*float64(e.Case.Intensity)/100)))
 	}
-	return s.step(ctx, e, here, rates)
+	step, err := s.step(ctx, e, here, rates)
+	return step, errors.Join(err, step.unanswered)
 }
 
 // raise raises the load of each active domain until their throughput falls, and returns the step
-// with the highest one. It ends early where the load generators are at their limit.
-func (s *Study) raise(ctx context.Context, e experiment.Execution) (peak loadStep, err error) {
-	here, err := s.present(ctx, e.Configuration)
-	if err != nil {
-		return loadStep{}, err
-	}
-	ramp := pacing.Ramp{Step: e.Case.Params.Step}
-	var steps []loadStep
-	for rate, ok := ramp.Next(); ok; rate, ok = ramp.Next() {
+// with the highest one.
+func (s *Study) raise(ctx context.Context, e experiment.Execution) (loadStep, error) {
+	var here []*guestDomain // nil: before the first step, and after one that a server did not survive
+	return climb(e.Case.Params.Step, func(rate int) (step loadStep, err error) {
+		if here == nil {
+			if here, err = s.present(ctx, e.Configuration); err != nil {
+				return loadStep{}, err
+			}
+		}
 		rates := map[string]int{}
 		for _, i := range e.Configuration.Active() {
 			rates[here[i].name] = rate
 		}
-		step, err := s.step(ctx, e, here, rates)
-		if err != nil && len(steps) == 0 {
-			slower := rate / 4 // a domain on a busy machine may be as slow
-			if ctx.Err() != nil || ramp.Step > 0 || slower == 0 {
-				return loadStep{}, err
-			}
-			ramp.First = slower
-			if here, err = s.present(ctx, e.Configuration); err != nil {
-				return loadStep{}, err
-			}
+		if step, err = s.step(ctx, e, here, rates); step.unanswered != nil {
+			here = nil // read has seen which servers have to be started again
+		}
+		return step, err
+	})
+}
+
+// climb loads domains more and more until their throughput falls, and returns the step with the highest one. The
+// throughput is 0 under a load at which a domain answers nothing. It ends early where the load generators are at
+// their limit. The limit of the step says so, and also if the ramp ended before the throughput fell.
+func climb(by int, load func(rate int) (loadStep, error)) (loadStep, error) {
+	ramp, limit := pacing.Ramp{Step: by}, ""
+	var steps []loadStep
+	for rate, ok := ramp.Next(); ok; rate, ok = ramp.Next() {
+		step, err := load(rate)
+		switch {
+		case err != nil:
+			return loadStep{}, fmt.Errorf("step %d, at %d requests/s: %w", len(steps)+1, rate, err)
+		case step.unanswered == nil:
+			ramp.Add(rate, step.throughput()/float64(len(step.loads)))
+		case len(steps) > 0:
+			ramp.Add(rate, 0)
+		case by > 0 || rate < 4:
+			return loadStep{}, step.unanswered
+		default:
+			ramp.First = rate / 4 // a domain on a busy machine may be as slow
 			continue
 		}
-		if err != nil { // the servers have collapsed: the load is beyond the highest throughput
-			if ctx.Err() != nil {
-				return loadStep{}, context.Cause(ctx)
-			}
-			s.renew(here)
-			break
-		}
-		steps = append(steps, step)
-		ramp.Add(rate, step.throughput()/float64(len(step.loads)))
+		steps, limit = append(steps, step), step.limit
 		if step.exhausted {
 			break
 		}
 	}
-	peak = steps[ramp.Peak()]
-	peak.limit = steps[len(steps)-1].limit
-	return peak, nil
-}
-
-// renew has the servers of domains started again before the next execution.
-func (s *Study) renew(domains []*guestDomain) {
-	for _, d := range domains {
-		d.stale = true
+	if limit == "" && !ramp.Fallen() {
+		limit = fmt.Sprintf("it ended after %d steps, before the throughput fell", len(steps))
 	}
+	peak := steps[ramp.Peak()]
+	peak.limit = limit
+	return peak, nil
 }
 
 // step loads the active domains at the same time, each at its rate.
@@ -123,13 +136,7 @@ func (s *Study) step(ctx context.Context, e experiment.Execution, here []*guestD
 	if err != nil {
 		return step, err
 	}
-	for _, c := range clients {
-		c.Begin()
-	}
-	for _, c := range clients {
-		<-c.Done
-	}
-	if step.values, err = count(); err != nil {
+	if step.values, err = countDuring(e.Case.Params.Warmup+e.Case.Params.Duration, clients, count); err != nil {
 		return step, err
 	}
 	if ctx.Err() != nil {
@@ -140,7 +147,22 @@ func (s *Study) step(ctx context.Context, e experiment.Execution, here []*guestD
 		return step, err
 	}
 	step.dropped = max(0, after-before)
-	return step, s.read(&step, e, clients, rates)
+	step.unanswered = s.read(&step, e, clients, rates)
+	return step, nil
+}
+
+// countDuring has clients load the domains for a time, and waits for them. It stops counting when the time is over: the
+// throughput is of that time, too, and the last answers may come long after it.
+func countDuring(load time.Duration, clients []*client.Client, count stopCounting) (map[string][]workload.Value, error) {
+	stop := sync.OnceValues(count)
+	for _, c := range clients {
+		c.Begin()
+	}
+	defer time.AfterFunc(load, func() { _, _ = stop() }).Stop()
+	for _, c := range clients {
+		<-c.Done
+	}
+	return stop()
 }
 
 // startClients starts a load generator for each domain that has a rate, and waits until all wait
@@ -201,10 +223,11 @@ type loadStep struct {
 	values  map[string][]workload.Value
 	dropped float64 // packets that the tracking of connections dropped
 	limit   string  // of the load generators; empty: none
-	// exhausted: the generators cannot load the domains more.
-	exhausted bool
-	late      float64
-	busy      float64
+	late    float64
+	busy    float64
+
+	exhausted  bool  // the generators cannot load the domains more
+	unanswered error // which domains answered nothing, and why; nil: none
 }
 
 type domainLoad struct {
@@ -263,14 +286,18 @@ func (l loadStep) outcome(e experiment.Execution) experiment.Outcome {
 
 // values are those of an active domain.
 func (l domainLoad) values() []workload.Value {
-	r, all := l.report, l.report.Latencies[workload.AllRequests]
+	r, all, failed := l.report, l.report.Latencies[workload.AllRequests], 0.0
+	for _, n := range r.Failures {
+		failed += n
+	}
 	values := []workload.Value{
 		{Metric: collocation.Server, Value: l.throughput()},
 		{Metric: collocation.Network, Value: r.Bytes / r.Seconds},
 		{Metric: collocation.Offered, Value: float64(l.rate)},
 		{Metric: collocation.Latency, Value: all.Mean},
 		{Metric: collocation.LatencyP99, Value: all.P99},
-		{Metric: collocation.Failed, Value: 100 * max(0, 1-all.Count/r.Planned)},
+		{Metric: collocation.Failed, Value: 100 * failed / r.Planned},
+		{Metric: collocation.Unsent, Value: 100 * max(0, r.Planned-all.Count-failed) / r.Planned},
 	}
 	if l.full > 0 {
 		values = append(values, workload.Value{Metric: collocation.Intensity, Value: 100 * float64(l.rate) / l.full})

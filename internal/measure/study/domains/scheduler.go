@@ -15,7 +15,7 @@ import (
 const ofHost = ""
 
 // chooseCounters returns the counters that this host allows. A kernel that lets no program
-// count at its scheduler costs the run those metrics and no more.
+// count at its scheduler costs the run those metrics and no more. Times start last, when the programs are loaded.
 func (s *Study) chooseCounters() []counter {
 	count, err := sched.Start(nil)
 	if err == nil {
@@ -25,11 +25,11 @@ func (s *Study) chooseCounters() []counter {
 		s.Note(fmt.Sprintf("Executions and waiting of the domains were not counted: %v.", err))
 		return []counter{countTimes}
 	}
-	return []counter{countTimes, countScheduler}
+	return []counter{countScheduler, countTimes}
 }
 
 // countScheduler counts what control groups have of the scheduler.
-func countScheduler(groups map[string]*cgroup.Group) (func() (map[string][]workload.Value, error), error) {
+func countScheduler(groups map[string]*cgroup.Group) (stopCounting, error) {
 	var domains []sched.Domain
 	for name, g := range groups {
 		domains = append(domains, sched.Domain{Name: name, Group: g.Counted()})

@@ -3,6 +3,7 @@ package domains
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"sync"
@@ -18,25 +19,29 @@ import (
 )
 
 // xenCounters count for the domains of a Xen host.
-type xenCounters struct{ *machines.XenHost }
+type xenCounters struct {
+	*machines.XenHost
+	inner []counter // that count while xentop does
+}
 
 // chooseXenCounters returns the counters that a Xen host allows. If the scheduler cannot be traced, the
 // run lacks those metrics and says so.
 func (s *Study) chooseXenCounters(ctx context.Context, h *machines.XenHost) []counter {
-	of := xenCounters{h}
+	of := xenCounters{XenHost: h}
 	tracing, err := h.Trace(ctx)
 	if err == nil {
 		_, err = tracing.Stop()
 	}
 	if err != nil {
 		s.Note(fmt.Sprintf("Executions and waiting of the domains were not counted: %v.", err))
-		return []counter{of.countProcessors}
+	} else {
+		of.inner = []counter{of.countExecutions}
 	}
-	return []counter{of.countProcessors, of.countExecutions}
+	return []counter{of.countProcessors}
 }
 
 // countExecutions counts what Xen's scheduler gives the domains and, as the host, all others.
-func (h xenCounters) countExecutions(map[string]*cgroup.Group) (func() (map[string][]workload.Value, error), error) {
+func (h xenCounters) countExecutions(map[string]*cgroup.Group) (stopCounting, error) {
 	tracing, err := h.Trace(context.Background()) // its own Stop ends it
 	if err != nil {
 		return nil, h.Machine.Explain(err)
@@ -76,9 +81,9 @@ func countersOf(d xen.Scheduled) sched.Counters {
 	return sched.Counters{CPU: d.CPU, Waiting: d.Waiting, Executions: d.Executions, Voluntary: d.Waited, Involuntary: d.Preempted}
 }
 
-// countProcessors counts what the domains, and dom0, have of the processors by Xen's own account. It
-// begins when xentop has printed its first table, which has no interval yet.
-func (h xenCounters) countProcessors(map[string]*cgroup.Group) (func() (map[string][]workload.Value, error), error) {
+// countProcessors counts what the domains, and dom0, have of the processors by Xen's own account, and what
+// the inner counters count. It begins when xentop has printed its first table, which has no interval yet, and these have begun.
+func (h xenCounters) countProcessors(groups map[string]*cgroup.Group) (stopCounting, error) {
 	printed := &lockedBuffer{}
 	ctx, kill := context.WithCancel(context.Background())
 	process, err := h.Dom0.Start(ctx, place.Command{Args: xen.TopArgs(), Stdout: printed})
@@ -94,14 +99,25 @@ func (h xenCounters) countProcessors(map[string]*cgroup.Group) (func() (map[stri
 		stop()
 		return nil, h.Machine.Explain(fmt.Errorf("xentop prints nothing for %v", dom0Patience))
 	}
+	inner, err := startCounting(h.inner, groups)
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	begun := xen.Tables(printed.String())
 	return func() (map[string][]workload.Value, error) {
 		waitFor(func() bool { _, err := xen.ParseTop(printed.String()); return err == nil })
+		samples, errTop := xen.ParseTop(printed.String())
+		all, err := inner()
 		stop()
-		samples, err := xen.ParseTop(printed.String())
-		if err != nil {
-			return nil, h.Machine.Explain(err)
+		if err = errors.Join(err, h.Machine.Explain(errTop)); err != nil {
+			return nil, err
 		}
-		return h.processorValues(samples), nil
+		// The interval of the next table began before the load. A load without a whole interval has the last one.
+		for name, values := range h.processorValues(samples[min(begun, len(samples)-1):]) {
+			all[name] = append(all[name], values...)
+		}
+		return all, nil
 	}, nil
 }
 

@@ -90,14 +90,10 @@ func (s *Study) share(ctx context.Context, d *guestDomain, weight int) error {
 	return errors.Join(d.group.Weigh(weight), d.group.Limit(limit))
 }
 
-// restartXen creates a domain again that has ended.
-func (s *Study) restartXen(ctx context.Context, d *guestDomain) error {
+// removeXen removes a domain that has ended, unless its host has ended, too.
+func (s *Study) removeXen(ctx context.Context, d *guestDomain) error {
 	if err := s.onXen.Machine.Died(); err != nil {
 		return err
 	}
-	if err := s.Destroy(ctx, d.name, d.machine); err != nil {
-		return err
-	}
-	d.paused, d.stale = false, false
-	return s.bringUpDomain(ctx, d)
+	return s.Destroy(ctx, d.name, d.machine)
 }
