@@ -20,6 +20,7 @@ import (
 
 	"unnest.io/unnest/internal/cli/terminal"
 	"unnest.io/unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/report/document"
 )
 
 // Exit codes. An interrupted command exits with exitSignal plus the number of the
@@ -76,10 +77,10 @@ func unread(err error) bool {
 	return errors.Is(err, syscall.EPIPE) && !stopped && !errors.Is(err, context.Canceled)
 }
 
-// oneLine returns the text of err in one line. by says why its context ended.
+// oneLine returns the text of err in one line, without control characters: it may name what a file says. by says why its context ended.
 func oneLine(err error, by interrupted) string {
 	text := strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ")
-	return strings.ReplaceAll(text, context.Canceled.Error(), by.Error())
+	return document.Clean(strings.ReplaceAll(text, context.Canceled.Error(), by.Error()))
 }
 
 // interrupted is the cause of a context that a signal ended.

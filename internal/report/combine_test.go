@@ -119,21 +119,68 @@ func TestCombineRuns(t *testing.T) {
 
 func TestCombinable(t *testing.T) {
 	for want, change := range map[string]func([]result.Run){
-		"":                            func([]result.Run) {},
+		"":                            func(runs []result.Run) { runs[1].ID, runs[1].Seed = runs[0].ID, runs[0].Seed+1 },
 		"name runs of one experiment": func(runs []result.Run) { runs[1].Experiment = "hostlo" },
 		"it is given twice":           func(runs []result.Run) { runs[1].ID = runs[0].ID },
 		`network of NAT is "nat" in A and "" in B`: func(runs []result.Run) { runs[1].Configurations[1].Options = nil },
 		`release of NAT is "" in A and "trixie" in B`: func(runs []result.Run) {
 			runs[1].Configurations[1].Options = map[string]string{"network": "nat", "release": "trixie"}
 		},
-		`stack of NAT is "vm/containerd" in A and "vm/docker" in B`:  func(runs []result.Run) { runs[1].Configurations[1].Stack = "vm/docker" },
-		`the accelerator is "tcg" in A and "kvm" in B`:               func(runs []result.Run) { runs[1].Accelerator = "kvm" },
-		"each block has machines of its own (fresh) in B only; name": func(runs []result.Run) { runs[1].Fresh = true },
+		`stack of NAT is "vm/containerd" in A and "vm/docker" in B`:                func(runs []result.Run) { runs[1].Configurations[1].Stack = "vm/docker" },
+		`the accelerator is "tcg" in A and "kvm" in B`:                             func(runs []result.Run) { runs[1].Accelerator = "kvm" },
+		"latency_mean of udp_rr/64 is in us (LIB) in A and in us (HIB) in B; name": func(runs []result.Run) { runs[1].Cases[0].Metrics[0].Order = result.HIB },
+		"latency_mean of udp_rr/64 is in us (LIB) in A and in ms (LIB) in B; name": func(runs []result.Run) { runs[1].Cases[0].Metrics[0].Unit = "ms" },
+		"each block has machines of its own (fresh) in B only; name":               func(runs []result.Run) { runs[1].Fresh = true },
 	} {
 		runs := runsOf(severalRuns(1, 1))
 		change(runs)
 		if err := comparison.Combinable(runs); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+// The first run decides which cases and configurations are combined: the others are named.
+func TestCombineNamesWhatIsLeftOut(t *testing.T) {
+	inputs := severalRuns(1, 1, 1, 1)
+	without := func(i int, name, configuration string) {
+		inputs[i].Run.Cases = slices.DeleteFunc(inputs[i].Run.Cases, func(c result.Case) bool { return c.Name == name })
+		inputs[i].Run.Configurations = slices.DeleteFunc(inputs[i].Run.Configurations, func(c result.Configuration) bool { return c.Name == configuration })
+		inputs[i].Samples = slices.DeleteFunc(inputs[i].Samples, func(s result.Sample) bool { return s.Case == name || s.Configuration == configuration })
+	}
+	if doc := comparison.Combine(inputs, nil); strings.Contains(fmt.Sprint(doc.Warnings), "Left out") {
+		t.Errorf("equal runs: %q", doc.Warnings)
+	}
+	without(0, "udp_rr/256", "BrFusion")
+	for i := range inputs[1:] {
+		without(i+1, "udp_rr/64", "")
+	}
+	without(3, "udp_rr/1024", "") // the other three have it
+	warnings := comparison.Combine(inputs, nil).Warnings
+	for _, want := range []string{
+		"Left out: case udp_rr/64, only in run1.",
+		"Left out: case udp_rr/256, only in runs other than run1, which is named first.",
+		"Left out: configuration BrFusion, only in runs other than run1, which is named first.",
+	} {
+		if !slices.Contains(warnings, want) {
+			t.Errorf("%q, want %q", warnings, want)
+		}
+	}
+	if strings.Contains(fmt.Sprint(warnings), "udp_rr/1024") {
+		t.Errorf("%q names what is combined", warnings)
+	}
+}
+
+// A group whose reference case lacks the main baseline has no headline.
+func TestCombineWithoutTheBaseline(t *testing.T) {
+	inputs := severalRuns(1, 1)
+	for i := range inputs {
+		inputs[i].Samples = slices.DeleteFunc(inputs[i].Samples, func(s result.Sample) bool { return s.Case == "udp_rr/1280" && s.Configuration == "NoCont" })
+	}
+	doc := comparison.Combine(inputs, nil)
+	for _, line := range append(doc.Headlines, doc.Answer) {
+		if line == "" || strings.Contains(line, "UDP ping-pong") {
+			t.Errorf("%q", line)
 		}
 	}
 }

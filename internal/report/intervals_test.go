@@ -44,6 +44,33 @@ func tradeRun() (result.Run, []result.Sample) {
 	return run, samples
 }
 
+// A course ends with the longest execution, and an interval without an answer has no latency.
+func TestIntervalsWithoutAnswer(t *testing.T) {
+	run, samples := tradeRun()
+	run.Cases[0].Metrics[0] = result.Metric{Name: "latency_mean", Unit: "us", Order: result.LIB, Interval: 6}
+	run.Cases[0].Primary = "latency_mean"
+	for i, s := range samples {
+		if s.Metric != "throughput" {
+			continue
+		}
+		samples[i].Metric, samples[i].Unit, samples[i].Order = "latency_mean", "us", result.LIB
+		samples[i].Intervals = map[bool][]float64{true: {0, 40}, false: {20, 40, 60}}[s.Block%2 == 0] // also in the first execution
+	}
+	for _, g := range runs.Build(run, samples, runs.Options{Papers: papers.All()}).Groups {
+		for _, c := range g.Charts {
+			if c.Kind == document.Lines {
+				for _, s := range c.Series {
+					if got := fmt.Sprint(s.Values); got != "[20 40 60]" {
+						t.Errorf("%s: %s", s.Name, got)
+					}
+				}
+				return
+			}
+		}
+	}
+	t.Error("no chart over time")
+}
+
 // The intervals of an execution are drawn over time, for local and for remote loads, as Figs. 2
 // and 3 of Lubomski et al.; the scores stand next to those of Table 7.
 func TestIntervals(t *testing.T) {

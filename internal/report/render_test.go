@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"math"
 	"regexp"
@@ -242,6 +243,28 @@ func TestGoBenchParsesBack(t *testing.T) {
 	}
 	if got := r.Units().GetBetter("sec/op"); got != -1 {
 		t.Errorf("latency: better %d, want lower", got)
+	}
+	b.Reset()
+	for i := range run.Configurations {
+		run.Configurations[i].Name = fmt.Sprintf("poll-%d", 50*i)
+	}
+	run.Baselines = nil
+	names := map[string]string{"NoCont": "poll-0", "NAT": "poll-50", "BrFusion": "poll-100"}
+	for i := range samples {
+		samples[i].Configuration = names[samples[i].Configuration]
+	}
+	if err := render.GoBench(&b, build(run, samples)); err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]bool{}
+	for r = benchfmt.NewReader(&b, "report"); r.Scan(); {
+		if rec, ok := r.Result().(*benchfmt.Result); ok {
+			_, parts := rec.Name.Parts()
+			found[string(parts[len(parts)-1])] = true
+		}
+	}
+	if !maps.Equal(found, map[string]bool{"/config=poll_0": true, "/config=poll_50": true, "/config=poll_100": true}) {
+		t.Errorf("configurations that end in a number: %v", found)
 	}
 }
 

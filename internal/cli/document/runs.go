@@ -14,6 +14,7 @@ import (
 
 	"unnest.io/unnest/internal/measure/result"
 	"unnest.io/unnest/internal/measure/rundir"
+	"unnest.io/unnest/internal/report/document"
 )
 
 // RunsDir is the default parent of run directories.
@@ -38,8 +39,6 @@ func FindRuns(parent string) (found []FoundRun, unreadable []error, err error) {
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR): // not a run
 		case err != nil:
 			unreadable = append(unreadable, err)
-		case run.Schema > result.Schema:
-			unreadable = append(unreadable, fmt.Errorf("read run directory %s: a later version of unnest has written it", dir))
 		default:
 			found = append(found, FoundRun{dir, run})
 		}
@@ -59,7 +58,7 @@ func CompleteRuns(_ *cobra.Command, given []string, word string) (found []cobra.
 	runs, _, _ := FindRuns(parent)
 	for _, r := range runs {
 		if !slices.Contains(given, r.Dir) {
-			found = append(found, cobra.CompletionWithDesc(r.Dir, fmt.Sprintf("%s, %s", r.Run.Experiment, r.Run.State)))
+			found = append(found, cobra.CompletionWithDesc(r.Dir, document.Clean(fmt.Sprintf("%s, %s", r.Run.Experiment, r.Run.State))))
 		}
 	}
 	if len(found) == 0 {

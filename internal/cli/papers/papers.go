@@ -50,7 +50,8 @@ says, what was measured here with its interval, whether they agree, and the
 command that measures it again.
 
 The runs are those that are published with this program. A run of yours in DIR
-replaces the published run of its experiment. Name one run of each.
+replaces the published run of its experiment. Name one run of each. A run of only
+some cases decides no claim about all of them.
 
 With --run, unnest bench measures the experiments that the claims need, each into
 a directory below DIR, that with the most claims for its time first: 7 hours in
@@ -132,7 +133,13 @@ func (g *given) replace(dirs []string) error {
 			if published.Run.Experiment != experiment {
 				continue
 			}
-			g.runs[name], used = input, true
+			claimed := input
+			for _, c := range published.Run.Cases { // claims about all cases are about those of the published run, too
+				if !slices.ContainsFunc(input.Run.Cases, func(has result.Case) bool { return has.Name == c.Name }) {
+					claimed.Run.Cases = append(slices.Clip(claimed.Run.Cases), c)
+				}
+			}
+			g.runs[name], used = claimed, true
 			if difference := comparison.SetupDifference(published.Run, input.Run); difference != "" {
 				warnings = append(warnings, fmt.Sprintf("The run (B) is not set up as the published one (A): %s.", difference))
 			}

@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,6 +20,7 @@ import (
 	"unnest.io/unnest/internal/cli/terminal"
 	"unnest.io/unnest/internal/measure/result"
 	"unnest.io/unnest/internal/measure/rundir"
+	"unnest.io/unnest/internal/report/claims"
 )
 
 func TestNewCmd(t *testing.T) {
@@ -112,6 +116,70 @@ func TestWarnsOfRun(t *testing.T) {
 				t.Errorf("%s lacks %q", format, want)
 			}
 		}
+	}
+}
+
+// A run of one case, as of bench --case, decides no claim about all cases, and that about its case as the whole run does.
+func TestRunOfOneCase(t *testing.T) {
+	run, samples, err := rundir.Load(filepath.Join(publishedRuns, "hostlo"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const chosen = "udp_rr/1024"
+	run.Cases = slices.DeleteFunc(run.Cases, func(c result.Case) bool { return c.Name != chosen })
+	dir := filepath.Join(t.TempDir(), "part")
+	d, err := rundir.Create(dir, run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var execution []result.Sample
+	for i, s := range samples {
+		if s.Case != chosen {
+			continue
+		}
+		if execution = append(execution, s); i+1 == len(samples) || samples[i+1].Execution() != s.Execution() {
+			err, execution = errors.Join(err, d.Append(execution)), nil
+		}
+	}
+	if err := errors.Join(err, d.Close()); err != nil {
+		t.Fatal(err)
+	}
+	rows := func(dirs ...string) map[string][]string {
+		text, err := csvOf(t, dirs...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := csv.NewReader(strings.NewReader(text)).ReadAll()
+		if err != nil {
+			t.Fatal(err)
+		}
+		of := map[string][]string{}
+		for _, row := range all {
+			of[row[1]] = row
+		}
+		return of
+	}
+	whole, part := rows(), rows(dir)
+	ours, answer, why := slices.Index(part["id"], "ours"), slices.Index(part["id"], "answer"), slices.Index(part["id"], "why")
+	many := 0
+	for _, c := range claims.All() {
+		row := part[c.ID]
+		switch {
+		case c.Run == "hostlo" && strings.HasSuffix(c.Case, "*"):
+			if many++; row[answer] != "not decided" || row[ours] != "" {
+				t.Errorf("of all cases: %q", row)
+			}
+			if strings.HasPrefix(c.Case, "udp_rr") && row[why] != "the run has only a part of the cases" {
+				t.Errorf("why: %q", row[why])
+			}
+		case c.Run == "hostlo" && c.Case == chosen:
+			if row[ours] != whole[c.ID][ours] || row[ours] == "" {
+				t.Errorf("%s: %q, the whole run has %q", c.ID, row[ours], whole[c.ID][ours])
+			}
+		}
+	}
+	if many == 0 {
+		t.Error("no claim of hostlo is about all cases")
 	}
 }
 

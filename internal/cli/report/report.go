@@ -19,6 +19,7 @@ import (
 	"unnest.io/unnest/internal/measure/result"
 	"unnest.io/unnest/internal/measure/rundir"
 	"unnest.io/unnest/internal/report/comparison"
+	page "unnest.io/unnest/internal/report/document"
 	"unnest.io/unnest/internal/report/provenance"
 )
 
@@ -112,6 +113,10 @@ func (o *Options) page() error {
 	case o.Output.File == "" && len(o.Dirs) > 1:
 		return usage.Errorf("--open with several runs: add --output FILE.html")
 	case o.Output.File == "":
+		if info, err := os.Stat(o.Dirs[0]); err != nil || !info.IsDir() {
+			_, _, err = document.Load(o.Dirs[0]) // says what is wrong with the run, not with the file
+			return err
+		}
 		o.Output.File = filepath.Join(o.Dirs[0], "report.html")
 	}
 	o.Output.Format = "html"
@@ -161,7 +166,7 @@ func list(streams terminal.Streams, parent string) error {
 		return fmt.Errorf("list runs: %s is a run: print it by `unnest report %s`", parent, parent)
 	}
 	for _, why := range unreadable {
-		fmt.Fprintf(streams.Err, "warning: %v\n", why)
+		fmt.Fprintf(streams.Err, "warning: %s\n", page.Clean(why.Error()))
 	}
 	switch {
 	case len(runs) == 0 && len(unreadable) > 0:
@@ -173,7 +178,8 @@ func list(streams terminal.Streams, parent string) error {
 	w := tabwriter.NewWriter(streams.Out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "RUN\tEXPERIMENT\tSTATE\tACCEL\tBEGUN")
 	for _, r := range runs {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", r.Dir, r.Run.Experiment, r.Run.State, r.Run.Accelerator, r.Run.Started.Local().Format("2006-01-02 15:04"))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", page.Clean(r.Dir), page.Clean(r.Run.Experiment), page.Clean(string(r.Run.State)), page.Clean(r.Run.Accelerator),
+			r.Run.Started.Local().Format("2006-01-02 15:04"))
 	}
 	return w.Flush()
 }

@@ -7,6 +7,7 @@
 package result
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -157,12 +158,12 @@ type Run struct {
 // without a new version; it changes when one is removed or gets another meaning.
 const Schema = 1
 
-// Check returns an error if the run has a format of a later version, or the journal a sample that
+// Check returns an error if the run has cases and no configuration, or the journal a sample that
 // cannot belong to it: of another run, of an unknown configuration or case, of another suite than its case, of a metric
 // that its case does not have, or with another unit or order.
 func (r Run) Check(j Journal) error {
-	if r.Schema > Schema {
-		return fmt.Errorf("schema_version %d: this version of unnest reads up to %d: use a later one", r.Schema, Schema)
+	if len(r.Configurations) == 0 && len(r.Cases) > 0 {
+		return errors.New("run.json has cases and no configuration: name a run that unnest bench has written")
 	}
 	cases := map[string]Case{}
 	for _, c := range r.Cases {

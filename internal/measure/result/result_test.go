@@ -13,8 +13,7 @@ func TestCheck(t *testing.T) {
 		want   string // empty: no error
 	}{
 		{"good", func(*Run, *Sample) {}, ""},
-		{"this schema", func(r *Run, _ *Sample) { r.Schema = Schema }, ""},
-		{"later schema", func(r *Run, _ *Sample) { r.Schema = 99 }, "schema_version 99: this version of unnest reads up to 1"},
+		{"no configuration", func(r *Run, _ *Sample) { r.Configurations = nil }, "run.json has cases and no configuration: name"},
 		{"run", func(_ *Run, s *Sample) { s.Run = "r2" }, `run "r2": this is run "r1"`},
 		{"configuration", func(_ *Run, s *Sample) { s.Configuration = "X" }, `configuration "X"`},
 		{"case", func(_ *Run, s *Sample) { s.Case = "x" }, `case "x"`},

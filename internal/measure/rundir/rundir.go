@@ -299,7 +299,7 @@ func ReadFS(files fs.FS, path string) (result.Run, result.Journal, error) {
 	return read(path, func(name string) ([]byte, error) { return fs.ReadFile(files, name) })
 }
 
-// ReadRun reads what the run directory path says about its run, without its samples.
+// ReadRun reads what the run directory path says about its run, without its samples. It refuses a format of a later version.
 func ReadRun(path string) (result.Run, error) { return readRun(path, os.ReadFile) }
 
 func readRun(path string, file func(name string) ([]byte, error)) (run result.Run, _ error) {
@@ -307,6 +307,12 @@ func readRun(path string, file func(name string) ([]byte, error)) (run result.Ru
 	data, err := file(name)
 	if err != nil {
 		return run, fmt.Errorf("read run directory: %w", err)
+	}
+	var version struct { // read first: the keys of a later one may have other types
+		Schema int `json:"schema_version"`
+	}
+	if err := json.Unmarshal(data, &version); err == nil && version.Schema > result.Schema {
+		return run, fmt.Errorf("parse %s: schema_version %d: this version of unnest reads up to %d: use a later one", name, version.Schema, result.Schema)
 	}
 	if err := json.Unmarshal(data, &run); err != nil {
 		return run, fmt.Errorf("parse %s: %w", name, err)

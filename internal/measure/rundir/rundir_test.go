@@ -405,6 +405,23 @@ func TestReadRefusesForeignSamples(t *testing.T) {
 	}
 }
 
+// What a later version has written is refused before its keys are read, which may have other types.
+func TestReadRefusesALaterSchema(t *testing.T) {
+	path := t.TempDir()
+	for file, text := range map[string]string{RunFile: `{"schema_version": 99, "cases": {}}`, SamplesFile: "[]\n"} {
+		if err := os.WriteFile(filepath.Join(path, file), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, errRun := ReadRun(path)
+	_, _, errLoad := Load(path)
+	for _, err := range []error{errRun, errLoad} {
+		if err == nil || !strings.HasSuffix(err.Error(), "run.json: schema_version 99: this version of unnest reads up to 1: use a later one") {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
 // A disk that is full before the first sample leaves nothing to resume, and does not say so.
 func TestFullDiskAtFirst(t *testing.T) {
 	if os.Getenv("UNNEST_PRIVILEGED") != "1" {

@@ -48,15 +48,16 @@ func (s *Suite) warn(opts Options) {
 			totals[name] = t.Raw
 		}
 	}
-	alone := s.warnCases(totals)
-	s.warnFamilies(totals, alone)
-	s.warnConfigurations(totals, opts)
+	noise := s.variances()
+	alone := s.warnCases(totals, noise)
+	s.warnFamilies(totals, noise, alone)
+	s.warnConfigurations(totals, noise, opts)
 	ratios := map[string]float64{}
 	for name, g := range s.GeoMeans {
 		ratios[name] = g.Ratio
 	}
 	var texts []string
-	if swapped := s.swaps(totals, ratios); len(swapped) > 0 {
+	if swapped := s.swaps(totals, ratios, noise); len(swapped) > 0 {
 		texts = []string{"by the geometric mean " + describe(swapped, ratios)}
 	}
 	s.addBounded(GeoMeanDisagree, texts, "")
@@ -67,14 +68,14 @@ type swap struct{ up, down string }
 
 // swaps returns the pairs whose order differs between before and after, by the order of
 // configurations. A tie is not a swap, and neither is an order that noise alone can
-// reverse.
-func (s *Suite) swaps(before, after map[string]float64) []swap {
+// reverse: noise are the variances of the totals.
+func (s *Suite) swaps(before, after, noise map[string]float64) []swap {
 	var found []swap
 	for _, up := range s.Configurations {
 		for _, down := range s.Configurations {
 			_, hasUp := before[up]
 			_, hasDown := before[down]
-			tie := s.tie(up, down)
+			tie := max(least, stdErrs*math.Sqrt(noise[up]+noise[down]))
 			if hasUp && hasDown && before[down]-before[up] > tie && after[up]-after[down] > tie {
 				found = append(found, swap{up, down})
 			}
@@ -83,35 +84,33 @@ func (s *Suite) swaps(before, after map[string]float64) []swap {
 	return found
 }
 
-// tie returns the difference of the totals of two configurations up to which their order
-// means nothing: two standard errors of the difference, as far as those are known.
-func (s *Suite) tie(a, b string) float64 {
-	const (
-		least   = 1e-9 // above rounding errors of sums, below the resolution of scores
-		stdErrs = 2
-	)
-	variance := 0.0
+// The order of two totals means nothing up to a difference of two of its standard errors, as far as those are known.
+const (
+	least   = 1e-9 // above rounding errors of sums, below the resolution of scores
+	stdErrs = 2
+)
+
+// variances returns those of the totals, by configuration.
+func (s *Suite) variances() map[string]float64 {
+	all := map[string]float64{}
 	for _, c := range s.Cases {
-		if !c.Counted {
-			continue
-		}
-		for _, name := range []string{a, b} {
-			if cell, has := c.Cells[name]; has {
-				variance += math.Pow(cell.Score*cell.StdErr/cell.Mean, 2)
+		for name, cell := range c.Cells {
+			if c.Counted {
+				all[name] += math.Pow(cell.Score*cell.StdErr/cell.Mean, 2)
 			}
 		}
 	}
-	return max(least, stdErrs*math.Sqrt(variance))
+	return all
 }
 
 // warnCases warns of the cases without which the order reverses, and returns the swaps
 // of each.
-func (s *Suite) warnCases(totals map[string]float64) map[string][]swap {
+func (s *Suite) warnCases(totals, noise map[string]float64) map[string][]swap {
 	alone := map[string][]swap{}
 	var texts []string
 	for _, c := range s.Cases {
 		after := less(totals, c)
-		if swapped := s.swaps(totals, after); len(swapped) > 0 {
+		if swapped := s.swaps(totals, after, noise); len(swapped) > 0 {
 			alone[c.Name] = swapped
 			texts = append(texts, fmt.Sprintf("without case %s %s", c.Name, describe(swapped, after)))
 		}
@@ -135,11 +134,11 @@ func less(totals map[string]float64, cases ...Case) map[string]float64 {
 
 // warnFamilies warns of the families without which the order reverses, except for pairs
 // that one case of the family swaps alone.
-func (s *Suite) warnFamilies(totals map[string]float64, alone map[string][]swap) {
+func (s *Suite) warnFamilies(totals, noise map[string]float64, alone map[string][]swap) {
 	var texts []string
 	for _, family := range families(s.Cases) {
 		after := less(totals, family...)
-		swapped := s.swaps(totals, after)
+		swapped := s.swaps(totals, after, noise)
 		for _, c := range family {
 			swapped = slices.DeleteFunc(swapped, func(p swap) bool { return slices.Contains(alone[c.Name], p) })
 		}
@@ -185,13 +184,13 @@ func span(family []Case) string {
 
 // warnConfigurations warns of the configurations without which the order of the others
 // reverses.
-func (s *Suite) warnConfigurations(totals map[string]float64, opts Options) {
+func (s *Suite) warnConfigurations(totals, noise map[string]float64, opts Options) {
 	var texts []string
 	for _, name := range s.Configurations {
 		after := s.totalsWithout(name, opts.Partial)
 		before := maps.Clone(totals)
 		delete(before, name)
-		if swapped := s.swaps(before, after); len(swapped) > 0 {
+		if swapped := s.swaps(before, after, noise); len(swapped) > 0 {
 			texts = append(texts, fmt.Sprintf("without configuration %s %s", name, describe(swapped, after)))
 		}
 	}

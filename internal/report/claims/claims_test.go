@@ -182,6 +182,21 @@ func TestNoDecision(t *testing.T) {
 	}
 }
 
+const part = "the run has only a part of the cases"
+
+// A run of some of the cases decides nothing about all, but claims about those that it has.
+func TestPartOfTheCases(t *testing.T) {
+	input := runOf(8, 0)
+	input.Samples = slices.DeleteFunc(input.Samples, func(s result.Sample) bool { return s.Case == "udp_rr/64" })
+	for name, want := range map[string]string{"udp_rr/*": part, "*": part, "udp_rr/1280": "", "other*": ""} {
+		c := claim(t, Claim{Case: name, Metric: "performance", Configuration: "NAT", Baseline: "NoCont"}, "lower")
+		rows, _ := Test([]Claim{c}, map[string]provenance.Source{"brfusion": input})
+		if r := rows[0]; r.Why != want || (r.Answer == NotDecided) != (want != "") || r.Ours.Defined() != (want == "") {
+			t.Errorf("%s: %v, %+v; want %q", name, r.Ours, r.Decision, want)
+		}
+	}
+}
+
 // Where a case could be the worst, but decides nothing, no other one is called the worst.
 func TestNoExtremeWithoutACase(t *testing.T) {
 	c := claim(t, Claim{Case: "udp_rr/*", Metric: "latency_mean", Configuration: "NAT", Baseline: "NoCont", Extent: "worst"}, "2 times")
@@ -190,7 +205,7 @@ func TestNoExtremeWithoutACase(t *testing.T) {
 		input.Samples = slices.DeleteFunc(input.Samples, func(s result.Sample) bool { return s.Case == "udp_rr/64" && s.Block >= blocks })
 		return input
 	}
-	for want, input := range map[string]provenance.Source{"too noisy to conclude": runOf(8, 2), "too few blocks": without(3), "no values": without(0), "": runOf(8, 0)} {
+	for want, input := range map[string]provenance.Source{"too noisy to conclude": runOf(8, 2), "too few blocks": without(3), part: without(0), "": runOf(8, 0)} {
 		rows, _ := Test([]Claim{c}, map[string]provenance.Source{"brfusion": input})
 		if r := rows[0]; r.Why != want || r.Ours.Defined() != (want == "") || (r.Where == "") != (want != "") {
 			t.Errorf("%v of %q, %+v; want %q", r.Ours, r.Where, r.Decision, want)

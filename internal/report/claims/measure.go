@@ -59,6 +59,9 @@ func (t *table) measure(c Claim) ours {
 	cases := slices.DeleteFunc(slices.Clone(t.input.Run.Cases), func(one result.Case) bool {
 		return one.Name != c.Case && !(many && strings.HasPrefix(one.Name, prefix))
 	})
+	if many && slices.ContainsFunc(cases, func(one result.Case) bool { return t.values[[2]string{c.Configuration, one.Name}] == nil }) {
+		return ours{why: "the run has only a part of the cases"}
+	}
 	if c.Extent == "" {
 		return t.over(c, cases)
 	}

@@ -40,8 +40,8 @@ type combined struct {
 	effect stats.Combined
 }
 
-// Combinable returns why runs cannot be combined: they are of different experiments, stacks, options or accelerators, only a part
-// of them had machines of its own for each block, or one is there twice.
+// Combinable returns why runs cannot be combined: they are of different experiments, stacks, options or accelerators, have a primary
+// metric in different units or orders, only a part of them had machines of its own for each block, or one is there twice.
 func Combinable(runs []result.Run) error {
 	for i, run := range runs {
 		if run.Experiment != runs[0].Experiment {
@@ -52,21 +52,38 @@ func Combinable(runs []result.Run) error {
 		case difference != "":
 		case run.Accelerator != runs[0].Accelerator:
 			difference = fmt.Sprintf("the accelerator is %q in A and %q in B", runs[0].Accelerator, run.Accelerator)
+		case primaryDifference(runs[0], run) != "":
+			difference = primaryDifference(runs[0], run)
 		case run.Fresh != runs[0].Fresh:
 			difference = fmt.Sprintf("each block has machines of its own (fresh) in %s only", map[bool]string{true: "B", false: "A"}[run.Fresh])
 		}
 		if difference != "" {
 			return fmt.Errorf("combine %s (B) with %s (A): %s; name runs that measure the same", run.ID, runs[0].ID, difference)
 		}
-		if slices.ContainsFunc(runs[:i], func(other result.Run) bool { return other.ID == run.ID }) {
+		if slices.ContainsFunc(runs[:i], func(other result.Run) bool {
+			return other.ID == run.ID && other.Seed == run.Seed && other.Started.Equal(run.Started)
+		}) {
 			return fmt.Errorf("combine %s: it is given twice; name each run once", run.ID)
 		}
 	}
 	return nil
 }
 
-// Combine reports the ratios of the primary metrics over several runs of one experiment, which Combinable accepts. It depends only
-// on its arguments.
+// primaryDifference says which primary metric of a has another unit or order in b; it is empty if none has.
+func primaryDifference(a, b result.Run) string {
+	for _, ca := range a.Cases {
+		for _, cb := range b.Cases {
+			of, other := estimate.MetricNamed(ca.Metrics, ca.Primary), estimate.MetricNamed(cb.Metrics, ca.Primary)
+			if ca.Name == cb.Name && of != nil && other != nil && (of.Unit != other.Unit || of.Order != other.Order) {
+				return fmt.Sprintf("%s of %s is in %s (%s) in A and in %s (%s) in B", of.Name, ca.Name, of.Unit, of.Order, other.Unit, other.Order)
+			}
+		}
+	}
+	return ""
+}
+
+// Combine reports the ratios of the primary metrics over several runs of one experiment, which Combinable accepts: of the cases
+// and configurations that the first one and another have. It depends only on its arguments.
 func Combine(inputs []provenance.Source, notes []string) document.Document {
 	var sets []*estimate.Set
 	var ids, dirs, noisy, warnings []string
@@ -80,11 +97,14 @@ func Combine(inputs []provenance.Source, notes []string) document.Document {
 			warnings = append(warnings, input.Run.ID+": "+w)
 		}
 	}
-	first := inputs[0].Run
+	first, others := inputs[0].Run, result.Run{} // others: what the runs after the first one have
+	for _, input := range inputs[1:] {
+		others.Cases, others.Configurations = append(others.Cases, input.Run.Cases...), append(others.Configurations, input.Run.Configurations...)
+	}
 	doc := document.Document{
 		Command: "report", Title: fmt.Sprintf("%s: %d runs combined", naming.Run(first), len(inputs)), Run: strings.Join(ids, ", "), Dir: strings.Join(dirs, ", "),
 		Setting: fmt.Sprintf("%d runs, %s", len(inputs), first.Accelerator), Series: naming.Series(first), Methods: combinedMethods(),
-		Warnings: slices.Concat(different(inputs), warnings, notes), SchemaVersion: CombinedVersion,
+		Warnings: slices.Concat(different(inputs), onlyOne(first, others, first.ID, "runs other than "+first.ID+", which is named first"), warnings, notes), SchemaVersion: CombinedVersion,
 	}
 	all, families := combine(sets)
 	for i, cases := range sets[0].Groups() {
@@ -93,12 +113,12 @@ func Combine(inputs []provenance.Source, notes []string) document.Document {
 		})
 		if len(rows) > 0 {
 			doc.Groups = append(doc.Groups, combinedGroup(fmt.Sprint("g", i+1), naming.Group(cases[0]), rows, sets[0].Baselines()))
-			doc.Headlines = append(doc.Headlines, combinedHeadline(naming.Group(cases[0]), rows, sets[0].Baselines()))
+			doc.Headlines = append(doc.Headlines, combinedHeadline(naming.Group(cases[0]), rows, sets[0].Baselines())...)
 		}
 	}
 	doc.PutSettings()
 	if doc.AnswerFirst(0); doc.Answer == "" {
-		doc.Answer = "The runs have no comparison in common."
+		doc.Answer = "The runs have no comparison with the main baseline in common."
 	}
 	if len(noisy) > 0 {
 		doc.SayBefore([]string{fmt.Sprintf("Too noisy to conclude: %s.", document.List(noisy))})
@@ -256,8 +276,8 @@ func combinedGroup(id, title string, rows []*combined, baselines []string) docum
 	return g
 }
 
-// combinedHeadline says what the reference case of a group has against the main baseline.
-func combinedHeadline(title string, rows []*combined, baselines []string) string {
+// combinedHeadline says what the reference case of a group has against the main baseline; nothing if there is no ratio.
+func combinedHeadline(title string, rows []*combined, baselines []string) []string {
 	var estimates []estimate.Estimate
 	for _, r := range rows {
 		estimates = append(estimates, r.of)
@@ -269,7 +289,10 @@ func combinedHeadline(title string, rows []*combined, baselines []string) string
 			parts = append(parts, fmt.Sprintf("%s with %s (%s; a next run reports %s)", document.TimesWithInterval(r.Ratio, r.Interval), r.Configuration, r.badge(), document.Bracket(r.NextRun, 2)))
 		}
 	}
-	return fmt.Sprintf("%s, %s: %s against %s is %s.", title, reference.Label, naming.Quantity(reference.Metric), baselines[0], document.List(parts))
+	if len(parts) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s, %s: %s against %s is %s.", title, reference.Label, naming.Quantity(reference.Metric), baselines[0], document.List(parts))}
 }
 
 // combinedRecords are the rows of the CSV.

@@ -40,7 +40,7 @@ func Build(a, b provenance.Source, verdicts bool, notes []string) document.Docum
 	differences, facts := compareProvenance(a, b, d.A.Samples, d.B.Samples)
 	doc.Warnings = slices.Concat([]string{separateBlocks}, differences, d.Warnings,
 		attributed(slices.Concat(provenance.Warnings(a.Run, d.A.Samples), d.A.Unknown), slices.Concat(provenance.Warnings(b.Run, d.B.Samples), d.B.Unknown)),
-		onlyOne(a.Run, b.Run), notes)
+		onlyOne(a.Run, b.Run, estimate.SideA, estimate.SideB), notes)
 	doc.Provenance = facts
 	doc.Failures = provenance.FailureTable(result.Run{Failures: slices.Concat(a.Run.Failures, b.Run.Failures)})
 	computed.Doubts = estimate.WarningTable(computed.Estimates)
@@ -105,36 +105,33 @@ func compareChart(run result.Run, g document.Group, bs []estimate.Estimate) docu
 	return chart
 }
 
-// onlyOne warns of cases and configurations that only one run has.
-func onlyOne(a, b result.Run) []string {
+// onlyOne warns of cases and configurations that only one of two sides has, by their names.
+func onlyOne(a, b result.Run, nameA, nameB string) []string {
 	var warnings []string
 	warn := func(what string, a, b []string) {
 		for _, side := range []struct {
 			name string
 			only []string
-		}{{estimate.SideA, document.Without(a, b)}, {estimate.SideB, document.Without(b, a)}} {
+		}{{nameA, document.Without(a, b)}, {nameB, document.Without(b, a)}} {
 			if len(side.only) > 0 {
 				warnings = append(warnings, fmt.Sprintf("Left out: %s %s, only in %s.", what, document.List(side.only), side.name))
 			}
 		}
 	}
-	warn("case", caseNames(a), caseNames(b))
-	warn("configuration", configurationNames(a), configurationNames(b))
+	ofCase, ofConfiguration := func(c result.Case) string { return c.Name }, func(c result.Configuration) string { return c.Name }
+	warn("case", names(a.Cases, ofCase), names(b.Cases, ofCase))
+	warn("configuration", names(a.Configurations, ofConfiguration), names(b.Configurations, ofConfiguration))
 	return warnings
 }
 
-func caseNames(run result.Run) (names []string) {
-	for _, c := range run.Cases {
-		names = append(names, c.Name)
+// names returns the name of each, once.
+func names[T any](all []T, name func(T) string) (once []string) {
+	for _, one := range all {
+		if n := name(one); !slices.Contains(once, n) {
+			once = append(once, n)
+		}
 	}
-	return names
-}
-
-func configurationNames(run result.Run) (names []string) {
-	for _, c := range run.Configurations {
-		names = append(names, c.Name)
-	}
-	return names
+	return once
 }
 
 // SizeDifference says in what size two runs differ, so that their figures are not of the

@@ -3,6 +3,7 @@ package estimate
 import (
 	"cmp"
 	"errors"
+	"slices"
 
 	"unnest.io/unnest/internal/measure/result"
 	"unnest.io/unnest/internal/measure/stats"
@@ -88,15 +89,19 @@ type judged struct {
 
 // judge gives every comparison its interval and its verdict, together with the others of
 // its family, and returns the families in the order of first appearance. Sides that share no block have a verdict
-// only if separate is set: the machine changes between them, and of equal sides 16 to 43 % looked different.
+// only if separate is set: the machine changes between them, and of equal sides 16 to 43 % looked different. Among others
+// that share blocks, they do not count as tests.
 func judge(all []judged, claim Claim, separate bool) []Family {
 	var order []string
 	ps := map[string][]float64{}
+	counts := func(j judged) bool { return separate || j.c.Paired }
+	mixed := slices.ContainsFunc(all, counts)
 	for _, j := range all {
 		if ps[j.family] == nil {
 			order = append(order, j.family)
 		}
-		ps[j.family] = append(ps[j.family], float64(j.c.P))
+		p := map[bool]document.Number{true: j.c.P, false: document.Missing}[counts(j) || !mixed]
+		ps[j.family] = append(ps[j.family], float64(p))
 	}
 	families := make([]Family, len(order))
 	of := map[string]stats.Family{}

@@ -32,6 +32,25 @@ func TestLongRunWithinTheNoise(t *testing.T) {
 	}
 }
 
+// A pair that shares no block, in a run whose other pairs do, is no test of their family, unless verdicts on such are asked for.
+func TestSeparatePairIsNoTest(t *testing.T) {
+	effect := stats.Effect{Log: 0.1, StdErr: 0.01, DF: 11, N: 12}
+	for _, tt := range []struct {
+		paired   []bool
+		separate bool
+		want     int
+	}{{[]bool{true, true, false}, false, 2}, {[]bool{true, true, false}, true, 3}, {[]bool{false, false}, false, 2}} {
+		var all []judged
+		for _, paired := range tt.paired {
+			c := Comparison{N: effect.N, Paired: paired, P: document.Number(effect.P()), effect: effect}
+			all = append(all, judged{&Estimate{}, &c, "primary"})
+		}
+		if got := judge(all, Claim{}, tt.separate); got[0].Tests != tt.want || got[0].Found != tt.want {
+			t.Errorf("%v, separate %v: %+v, want %d tests", tt.paired, tt.separate, got[0], tt.want)
+		}
+	}
+}
+
 // A claim with a margin of its own does not change the verdict: what is within 5 % is equal, also if it is not known
 // to be within 3.5 %.
 func TestClaimKeepsTheVerdict(t *testing.T) {

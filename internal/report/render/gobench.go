@@ -89,11 +89,15 @@ func benchLines(samples []document.Sample) [][]document.Sample {
 	return lines
 }
 
-// benchName names a benchmark: "BenchmarkUDPPingPong/size=1280/config=NAT".
+// benchName names a benchmark: "BenchmarkUDPPingPong/size=1280/config=NAT". A "-" before a number at the end would be
+// read as that of GOMAXPROCS, so it becomes "_".
 func benchName(s document.Sample) string {
 	name := "Benchmark" + camel(s.Title)
 	for _, k := range s.Keys {
 		name += "/" + k.Name + "=" + benchValue(k.Value)
+	}
+	if rest := strings.TrimRight(name, "0123456789"); rest != name && strings.HasSuffix(rest, "-") {
+		return rest[:len(rest)-1] + "_" + name[len(rest):]
 	}
 	return name
 }

@@ -10,7 +10,7 @@ import (
 	"unnest.io/unnest/internal/report/naming"
 )
 
-// course is a metric over the time of an execution, the mean of all executions in each of
+// course is a metric over the time of an execution, the mean of the executions that have a value in each of
 // its intervals, as Lubomski et al. measure the application stack (§3.5).
 type course struct {
 	name   string // of the configuration
@@ -32,10 +32,10 @@ func (b *builder) courses(c result.Case, m result.Metric) (all []course) {
 		if len(executions) == 0 {
 			continue
 		}
-		for interval := range executions[0] {
+		for interval := range slices.MaxFunc(executions, func(a, b []float64) int { return len(a) - len(b) }) {
 			sum, n := 0.0, 0.0
 			for _, e := range executions {
-				if interval < len(e) {
+				if interval < len(e) && (e[interval] != 0 || m.Name != "latency_mean") { // 0: nothing was answered
 					sum, n = sum+e[interval], n+1
 				}
 			}
