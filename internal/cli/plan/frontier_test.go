@@ -15,6 +15,7 @@ import (
 
 	"unnest.io/unnest/internal/measure/result"
 	"unnest.io/unnest/internal/measure/rundir"
+	"unnest.io/unnest/internal/plan/cluster"
 	"unnest.io/unnest/internal/plan/summary"
 )
 
@@ -169,6 +170,18 @@ func TestCutPrice(t *testing.T) {
 	f = frontierOf(t, "--trace", trace, "--hostlo-run", dir+",link-cpu=0.5,case=udp_rr/64")
 	if !near(f.Price.Price, .028) || f.Priced.Users != 2 || f.Priced.Cut != 4 || f.Priced.Cuts != dollarsOf(t, "0.112") || f.Priced.Split != 2 {
 		t.Errorf("with the case of ratio 2: %+v, %+v", f.Price, f.Priced)
+	}
+}
+
+// The price of a cut is that of the models on sale for the cluster, not of the paper's.
+func TestCutPriceOfCluster(t *testing.T) {
+	f := frontierOf(t, "--trace", "generated:eks=4", "--hostlo-run", latencyRun(t, "SameNode", "Hostlo"))
+	var models cluster.Catalogue
+	for _, m := range f.Settings.Catalogue {
+		models = append(models, cluster.Model{Size: cluster.Resources{CPU: int64(m.VCPU * cluster.VCPU)}, Price: int64(m.Price)})
+	}
+	if want := summary.NewCutPrice(f.Price.Latency, f.Price.LinkCPU, models); want.VCPU-f.Price.VCPU > 1 || f.Price.VCPU-want.VCPU > 1 {
+		t.Errorf("a vCPU costs %v, want %v, the cheapest of %+v", f.Price.VCPU, want.VCPU, f.Settings.Catalogue)
 	}
 }
 

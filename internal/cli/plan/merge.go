@@ -86,14 +86,15 @@ func readPiece(file string) (summary.Piece, error) {
 	if err := json.Unmarshal(data, &p.Plan); err != nil {
 		return summary.Piece{}, fmt.Errorf("%s: %w: want a file written by unnest plan --json", file, err)
 	}
-	var version struct {
-		Schema int `json:"schema_version"` // 0: of a version without it
+	var other struct {
+		Schema int             `json:"schema_version"` // 0: of a version without it
+		Cost   json.RawMessage `json:"cost"`           // which --links and --replay lack
 	}
-	if err := json.Unmarshal(data, &version); err != nil || version.Schema > plans.Version {
-		return summary.Piece{}, fmt.Errorf("%s: schema_version %d is of a later unnest: merge with that one", file, version.Schema)
+	if err := json.Unmarshal(data, &other); err != nil || other.Schema > plans.Version {
+		return summary.Piece{}, fmt.Errorf("%s: schema_version %d is of a later unnest: merge with that one", file, other.Schema)
 	}
-	if p.PerUser == nil || len(p.Settings.Catalogue) == 0 {
-		return summary.Piece{}, fmt.Errorf("%s: is not the result of a plan: want a file written by unnest plan --json", file)
+	if p.PerUser == nil || other.Cost == nil || len(p.Settings.Catalogue) == 0 {
+		return summary.Piece{}, fmt.Errorf("%s: is not the result of a plan: want a file written by unnest plan --json, without --links and --replay", file)
 	}
 	return p, nil
 }

@@ -94,7 +94,7 @@ func TestReplayErrors(t *testing.T) {
 		want string
 	}{
 		{[]string{"--trace", "generated:1", "--replay"}, "want google2011:PATH or sorted columns: only events sorted by time can be replayed"},
-		{[]string{"--trace", "csv:" + file(t, "pods.csv", pods), "--replay"}, "want google2011 or columns with the key sorted"},
+		{[]string{"--trace", "csv:" + file(t, "pods.csv", pods), "--replay"}, "want google2011 or columns with the key sorted, a pod of one column and no inside"},
 		{[]string{"--trace", trace, "--replay", "--at", "0"}, "want two times, such as 0..1h"},
 		{[]string{"--trace", trace, "--replay", "--catalogue", offer(t, "billing_minimum: 0s")}, "billing_minimum: want a time above 0, such as 1m"},
 		{[]string{"--trace", trace, "--trace", "csv:" + file(t, "pods.csv", pods), "--replay"}, "replay them one after the other"},

@@ -58,13 +58,11 @@ func (c *command) document(ctx context.Context, p *progress) (doc page.Document,
 	if c.opts.Replay != "" {
 		return c.replay(ctx, p)
 	}
-	var price *summary.CutPrice
+	var measured summary.Latency
 	if c.hostlo.dir != "" {
-		latency, err := c.hostlo.read()
-		if err != nil {
+		if measured, err = c.hostlo.read(); err != nil {
 			return doc, err
 		}
-		price = summary.NewCutPrice(latency, c.hostlo.linkCPU, c.setting.Models)
 	}
 	in, err := c.read(ctx, p)
 	switch {
@@ -78,7 +76,7 @@ func (c *command) document(ctx context.Context, p *progress) (doc page.Document,
 		e, err := c.setting.Explain(ctx, in.users, c.opts.Explain)
 		return plans.Explain(e.Plans, e.Models, summary.Dollars(e.Bound)), err
 	case c.links.from != "":
-		return c.frontier(ctx, in, price, p)
+		return c.frontier(ctx, in, measured, p)
 	}
 	return c.plans(ctx, in, p)
 }
@@ -108,7 +106,7 @@ func (c *command) replay(ctx context.Context, p *progress) (doc page.Document, e
 }
 
 // frontier returns the cost of VMs against the communication between them.
-func (c *command) frontier(ctx context.Context, in input, price *summary.CutPrice, p *progress) (doc page.Document, err error) {
+func (c *command) frontier(ctx context.Context, in input, measured summary.Latency, p *progress) (doc page.Document, err error) {
 	users, use, err := c.links.joined(in.users)
 	if err != nil {
 		return doc, fmt.Errorf("plan: %w", err)
@@ -116,6 +114,13 @@ func (c *command) frontier(ctx context.Context, in input, price *summary.CutPric
 	all, err := c.setting.Choices(ctx, users, c.links.pairs, func(n int) { p.users(n, in.count) })
 	if err != nil {
 		return doc, fmt.Errorf("plan: %w", err)
+	}
+	var price *summary.CutPrice
+	if models := c.setting.Models; c.hostlo.dir != "" {
+		if c.setting.Today != nil {
+			models = c.setting.Today.Models
+		}
+		price = summary.NewCutPrice(measured, c.hostlo.linkCPU, models)
 	}
 	return plans.Frontier(summary.NewFrontier(all, use, price, c.settings(), in.readings)), nil
 }

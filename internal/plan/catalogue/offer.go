@@ -76,6 +76,7 @@ func (o Offer) Families(others []string) Offer {
 
 // Nominal returns the models of the catalogues in their nominal sizes.
 func (o Offer) Nominal() (all cluster.Catalogue, err error) {
+	in := map[string]string{} // model -> catalogue
 	for _, t := range o.Catalogues {
 		var c cluster.Catalogue
 		if t.CSV != nil {
@@ -86,6 +87,12 @@ func (o Offer) Nominal() (all cluster.Catalogue, err error) {
 		}
 		if err != nil {
 			return nil, err
+		}
+		for _, m := range c {
+			if other, has := in[m.Name]; has && other != t.Name {
+				return nil, fmt.Errorf("model %s is in the catalogues %s and %s: name one of them, or name the model otherwise in a CSV file", m.Name, other, t.Name)
+			}
+			in[m.Name] = t.Name
 		}
 		all = append(all, c...)
 	}

@@ -73,6 +73,17 @@ func TestNamed(t *testing.T) {
 	}
 }
 
+// A model is on sale once.
+func TestNominalTwice(t *testing.T) {
+	own := Table{"own.csv", []byte("model,vcpu,memory,price,pods\nm6i.large,2,8 GiB,0.05,\n")}
+	if _, err := (Offer{Catalogues: []Table{{Name: "m6i"}, own}}).Nominal(); err == nil || !strings.Contains(err.Error(), "model m6i.large is in the catalogues m6i and own.csv") {
+		t.Errorf("error %v", err)
+	}
+	if _, err := (Offer{Catalogues: []Table{{Name: "c6i"}, own}}).Nominal(); err != nil {
+		t.Error(err)
+	}
+}
+
 func FuzzOffer(f *testing.F) {
 	f.Add([]byte(everything))
 	f.Fuzz(func(t *testing.T, data []byte) {

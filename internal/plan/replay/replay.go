@@ -23,7 +23,7 @@ type Event struct {
 
 // Events returns the stays of a user as events since from, sorted by time. Pods that no model
 // holds are treated as oversize says; left is the number of stays left out. A stay that lasts
-// until to does not depart.
+// until to does not depart; one that begins then is no event. One that ends as it begins lasts 1 ns.
 func Events(h cluster.History, from, to time.Duration, c cluster.Catalogue, oversize pack.Oversize) (events []Event, left int, err error) {
 	at := map[time.Duration]*Event{}
 	event := func(t time.Duration) *Event {
@@ -39,7 +39,7 @@ func Events(h cluster.History, from, to time.Duration, c cluster.Catalogue, over
 			return nil, 0, err
 		}
 		left += len(out)
-		if len(fit.Pods) == 0 || stay.To <= stay.From {
+		if len(fit.Pods) == 0 || stay.From >= to {
 			continue
 		}
 		arrival := event(stay.From)
@@ -47,7 +47,7 @@ func Events(h cluster.History, from, to time.Duration, c cluster.Catalogue, over
 		if stay.To >= to {
 			continue
 		}
-		departure := event(stay.To)
+		departure := event(max(stay.To, stay.From+1))
 		for _, p := range fit.Pods {
 			departure.Depart = append(departure.Depart, p.Name)
 		}
@@ -82,7 +82,7 @@ type Timeline struct {
 	States     []State
 }
 
-// State is the VMs after an event.
+// State is the VMs after an event, or after the release of some.
 type State struct {
 	At   time.Duration
 	VMs  int
@@ -93,9 +93,9 @@ type State struct {
 // the end.
 func (l Timeline) Rates(n int, end time.Duration) []int64 {
 	rates := make([]int64, n)
-	next, rate := 0, int64(0)
+	next, rate, last := 0, int64(0), time.Duration(n-1)
 	for i := range rates {
-		for now := end * time.Duration(i) / time.Duration(n-1); next < len(l.States) && l.States[next].At <= now; next++ {
+		for now := end/last*time.Duration(i) + end%last*time.Duration(i)/last; next < len(l.States) && l.States[next].At <= now; next++ {
 			rate = l.States[next].Rate
 		}
 		rates[i] = rate
@@ -125,13 +125,13 @@ func Run(name string, events []Event, end time.Duration, c cluster.Catalogue, o 
 		if i > 0 && e.At < events[i-1].At || e.At > end {
 			return Timeline{}, fmt.Errorf("event %d of user %s is at %v: want times that do not descend, and none after %v", i, name, e.At, end)
 		}
+		r.until(e.At)
 		if err := r.event(e); err != nil {
 			return Timeline{}, fmt.Errorf("user %s at %v: %w", name, e.At, err)
 		}
 	}
-	r.now = end
+	r.until(end)
 	r.release(true)
-	r.out.Bought = live.Bought()
 	return r.out, nil
 }
 
@@ -143,16 +143,35 @@ type replay struct {
 	present   map[string]int // index of each present pod
 	arrived   int            // pods so far
 	now       time.Duration
-	vms       []lifetime // by VM
+	vms       []lifetime // of VMs that are not released
 	out       Timeline
 }
 
 // lifetime is the time of purchase of a VM, and the time since which it is empty, below 0 if it
 // is not.
-type lifetime struct{ bought, emptied time.Duration }
+type lifetime struct {
+	vm              int
+	bought, emptied time.Duration
+}
+
+// until moves the time forward, and releases each empty VM when its minimum is over.
+func (r *replay) until(t time.Duration) {
+	for {
+		r.now = t
+		for _, l := range r.vms {
+			if l.emptied >= 0 {
+				r.now = min(r.now, l.bought+r.opts.Minimum)
+			}
+		}
+		if r.now == t {
+			return
+		}
+		r.release(false)
+		r.state()
+	}
+}
 
 func (r *replay) event(e Event) error {
-	r.now = e.At
 	for _, name := range e.Depart {
 		pod, ok := r.present[name]
 		if !ok {
@@ -167,14 +186,12 @@ func (r *replay) event(e Event) error {
 	}
 	r.out.Migrations += r.live.Migrate(r.opts.Migrations)
 	r.release(false)
-	s := State{At: r.now, Rate: r.live.Rate()}
-	for vm := range r.vms {
-		if r.live.Model(vm) >= 0 {
-			s.VMs++
-		}
-	}
-	r.out.States = append(r.out.States, s)
+	r.state()
 	return nil
+}
+
+func (r *replay) state() {
+	r.out.States = append(r.out.States, State{At: r.now, VMs: len(r.vms), Rate: r.live.Rate()})
 }
 
 func (r *replay) arrive(pods []cluster.Pod) error {
@@ -187,8 +204,8 @@ func (r *replay) arrive(pods []cluster.Pod) error {
 		r.arrived++
 	}
 	err := r.live.Place(first, r.arrived)
-	for len(r.vms) < r.live.Bought() {
-		r.vms = append(r.vms, lifetime{bought: r.now, emptied: -1})
+	for ; r.out.Bought < r.live.Bought(); r.out.Bought++ {
+		r.vms = append(r.vms, lifetime{vm: r.out.Bought, bought: r.now, emptied: -1})
 	}
 	return err
 }
@@ -196,13 +213,10 @@ func (r *replay) arrive(pods []cluster.Pod) error {
 // release bills and releases VMs: those that are empty and no longer paid for, or all
 // at the end.
 func (r *replay) release(end bool) {
-	for vm := range r.vms {
-		if r.live.Model(vm) < 0 {
-			continue
-		}
-		t := &r.vms[vm]
+	living := r.vms[:0]
+	for _, t := range r.vms {
 		switch {
-		case !r.live.Empty(vm):
+		case !r.live.Empty(t.vm):
 			t.emptied = -1
 		case t.emptied < 0:
 			t.emptied = r.now
@@ -212,11 +226,13 @@ func (r *replay) release(end bool) {
 			until = t.emptied
 		}
 		if !end && (t.emptied < 0 || paid > r.now) {
+			living = append(living, t)
 			continue
 		}
-		price := r.catalogue[r.live.Model(vm)].Price
+		price := r.catalogue[r.live.Model(t.vm)].Price
 		seconds := int64(math.Ceil((max(until, paid) - t.bought).Seconds()))
 		r.out.Cost += price/3600*seconds + price%3600*seconds/3600
-		r.live.Release(vm)
+		r.live.Release(t.vm)
 	}
+	r.vms = living
 }

@@ -26,7 +26,9 @@ func TestReplayByHand(t *testing.T) {
 		{"one pod for half an hour of one", []Event{{0, nil, []cluster.Pod{a}}, {30 * time.Minute, []string{"a"}, nil}}, time.Hour, Options{},
 			Timeline{xxlarge / 2, 1, 0, []State{{0, 1, xxlarge}, {30 * time.Minute, 0, 0}}}},
 		{"a minute at least", []Event{{0, nil, []cluster.Pod{a}}, {time.Second, []string{"a"}, nil}}, time.Hour, Options{},
-			Timeline{xxlarge/60 + 1, 1, 0, []State{{0, 1, xxlarge}, {time.Second, 1, xxlarge}}}},
+			Timeline{xxlarge/60 + 1, 1, 0, []State{{0, 1, xxlarge}, {time.Second, 1, xxlarge}, {time.Minute, 0, 0}}}},
+		{"empty VMs end with their minimum, not with an event", []Event{{0, nil, []cluster.Pod{a}}, {time.Second, nil, []cluster.Pod{b}}, {2 * time.Second, []string{"a", "b"}, nil}, {time.Hour, nil, []cluster.Pod{a}}}, time.Hour, Options{},
+			Timeline{3*xxlarge/60 + 1, 3, 0, []State{{0, 1, xxlarge}, {time.Second, 2, 2 * xxlarge}, {2 * time.Second, 2, 2 * xxlarge}, {time.Minute, 1, xxlarge}, {61 * time.Second, 0, 0}, {time.Hour, 1, xxlarge}}}},
 		{"what is paid serves another pod", []Event{{0, nil, []cluster.Pod{a}}, {time.Second, []string{"a"}, nil}, {time.Minute / 2, nil, []cluster.Pod{b}}}, time.Hour, Options{},
 			Timeline{xxlarge, 1, 0, []State{{0, 1, xxlarge}, {time.Second, 1, xxlarge}, {time.Minute / 2, 1, xxlarge}}}},
 		{"without splitting a third VM", []Event{{0, nil, []cluster.Pod{a, b}}, {time.Hour, nil, []cluster.Pod{pair}}}, 2 * time.Hour, Options{},
@@ -51,6 +53,29 @@ func TestReplayByHand(t *testing.T) {
 				t.Errorf("timeline differs (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// Moments of 30 years do not overflow.
+func TestRates(t *testing.T) {
+	const year = 365 * 24 * time.Hour
+	l := Timeline{States: []State{{0, 1, 1}, {10 * year, 1, 2}, {30 * year, 1, 3}}}
+	rates := l.Rates(61, 30*year)
+	if diff := cmp.Diff([]int64{1, 1, 2, 2, 3}, []int64{rates[0], rates[19], rates[20], rates[59], rates[60]}); diff != "" {
+		t.Errorf("rates (-want +got):\n%s", diff)
+	}
+}
+
+// A pod that leaves as it comes is there for an instant, except at the end.
+func TestEvents(t *testing.T) {
+	a, b := of("a", 1), of("b", 1)
+	h := cluster.History{Stays: []cluster.Stay{{Pod: a, From: 5, To: 5}, {Pod: b, From: 9, To: 9}}}
+	got, left, err := Events(h, 2, 9, mustBuiltin(t, "bacou"), "")
+	if err != nil || left != 0 {
+		t.Fatal(left, err)
+	}
+	if diff := cmp.Diff([]Event{{At: 3, Arrive: []cluster.Pod{a}}, {At: 4, Depart: []string{"a"}}}, got); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
 	}
 }
 

@@ -27,6 +27,9 @@ func Merge(pieces []Piece) (Plan, error) {
 		if p.Today != nil {
 			return Plan{}, fmt.Errorf("%s compares a cluster with its nodes, which cannot be merged: plan the cluster at once", p.File)
 		}
+		if p.Use != nil {
+			return Plan{}, fmt.Errorf("%s has requests by use, which cannot be merged: plan the trace with --use at once", p.File)
+		}
 		if !reflect.DeepEqual(p.Settings.result(), first.Settings.result()) {
 			return Plan{}, fmt.Errorf("%s and %s were planned with other options or catalogues: plan both with the same", first.File, p.File)
 		}

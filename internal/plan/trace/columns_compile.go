@@ -3,6 +3,7 @@ package trace
 import (
 	"cmp"
 	"slices"
+	"strings"
 )
 
 // compile turns tables as in the file into tables whose columns are cells.
@@ -18,6 +19,13 @@ func (f columnsFile) compile(c *Columns, tables []tableFile, owners tableFile) {
 	}
 	if events := slices.DeleteFunc(slices.Clone(c.tables), func(t *table) bool { return t.event < 0 }); len(events) > 1 {
 		f.Fail("tables", "want one table of events, got %d", len(events))
+	}
+	for _, t := range append(slices.Clone(c.tables), c.owners) {
+		if c.json && t != nil && slices.ContainsFunc(t.cells, func(a string) bool {
+			return slices.ContainsFunc(t.cells, func(b string) bool { return strings.HasPrefix(b, a+".") })
+		}) {
+			f.Fail("tables", "a column of JSON is a value and has others in it: %s", strings.Join(t.cells, ", "))
+		}
 	}
 	if c.sorted && slices.ContainsFunc(c.tables, func(t *table) bool { return t.event < 0 }) {
 		f.Fail("sorted", "want a time and an event in each table: only events are sorted by time")
@@ -43,7 +51,7 @@ func (f columnsFile) compiled(c *Columns, from, owners tableFile) *table {
 	if len(t.task) > 2 {
 		f.Fail("tables", "pod and container are named by more than two columns: %v, %v", from.pod, from.container)
 	}
-	t.cpu, t.memory = r.quantity(from.cpu, cpuUnits), r.quantity(from.memory, memoryUnits)
+	t.cpu, t.memory = r.quantity(from.cpu, cpuUnits, "vcpu"), r.quantity(from.memory, memoryUnits, "bytes")
 	t.starts, t.ends = r.moment(from.starts), r.moment(from.ends)
 	t.instances = r.ref(from.instances)
 	t.waiting, t.reserved = r.match(from.waiting), r.match(from.reserved)

@@ -56,9 +56,35 @@ func TestOwnColumns(t *testing.T) {
 		}
 		addsUp(t, rep)
 	}
+	for column, want := range map[string]string{"column: request.cpu": "The column request.cpus is empty in all rows: correct it in jobs if it has another name.", "gpus: gpu": ""} {
+		if c, err = ParseColumns("jobs.yaml", []byte(strings.Replace(jobs, column, column+"s", 1))); err != nil {
+			t.Fatal(err)
+		}
+		_, rep, err := Read(t.Context(), "jobs", []string{dir}, Options{Columns: c, MaxBroken: 1, Period: At(0)})
+		if err != nil || strings.Join(rep.Remarks, " ") != want {
+			t.Errorf("without %s: %v, remarks %q, want %q", column, err, rep.Remarks, want)
+		}
+	}
 	if _, _, err := Read(t.Context(), "other", []string{dir}, Options{Columns: c}); err == nil || !strings.Contains(err.Error(), `unknown trace format "other"`) {
 		t.Errorf("another name: error %v", err)
 	}
+}
+
+// A time can be empty in several ways. A row of no containers is none.
+func TestNoTime(t *testing.T) {
+	c, err := ParseColumns("own.yaml", []byte("time: s\ntables: [{user: user, pod: pod, container: container, cpu: {column: cpu}, memory: {column: memory}, instances: n, starts: {column: s, empty: before}, ends: {column: e, empty: after}}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := write(t, map[string]string{"own.csv": "user,pod,container,cpu,memory,n,s,e\nu,p,a,1,0,1,,\nu,p,b,1,0,1,NULL,Null\nu,p,c,1,0,1, , \nu,p,d,1,0,1,0,0\nu,q,e,1,0,0,,\n"})
+	users, rep, err := Read(t.Context(), "own", []string{dir}, Options{Columns: c, Period: At(5 * time.Second)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff("u p: a=1/0 b=1/0 c=1/0\n5 rows, 3 kept, 0 broken; 1 requests neither CPU nor memory; 1 outside the period (3 requests no memory)", show(users)+shortly(rep)); diff != "" {
+		t.Error(diff)
+	}
+	addsUp(t, rep)
 }
 
 // Limits of reading are columns of the trace, too.
@@ -94,6 +120,7 @@ func TestColumnsErrors(t *testing.T) {
 		{table + ", event: {column: e, ends: 1}}\n", "want time and event together"},
 		{table + ", columns: [u, p, c, cpu]}\n", `column "m" is not one of columns`},
 		{table + "}\n  - {user: u, pod: p, container: c, cpu: {column: cpu}, memory: {column: m}}\n", "want columns in each of several tables"},
+		{"file: json\n" + strings.Replace(table, "{column: m}", "{column: cpu.m}", 1) + "}\n", "a column of JSON is a value and has others in it: u, p, c, cpu, cpu.m"},
 		{table + "}\nsorted: true\n", "only events are sorted by time"},
 		{strings.Replace(table, "{column: cpu}", "{column: cpu, unit: GiB}", 1) + "}\n", "tables[0].cpu.unit: want one of hundredths, largest, quantity, thousandths, vcpu, got \"GiB\""},
 		{strings.Replace(table, "pod: p", "pod: [p, q]", 1) + "}\n", "pod and container are named by more than two columns"},

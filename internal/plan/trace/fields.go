@@ -78,12 +78,11 @@ type header struct {
 	out   [][]byte // result of read, valid until the next call
 }
 
-func needs(names ...string) *header { return &header{want: names, out: make([][]byte, len(names))} }
+func needs(names ...string) *header { return &header{want: names} }
 
 // orNot adds columns that are empty if the header lacks them.
 func (h *header) orNot(names ...string) *header {
 	h.extra = names
-	h.out = make([][]byte, len(h.want)+len(names))
 	return h
 }
 
@@ -106,7 +105,7 @@ func (h *header) read(line []byte) ([][]byte, Reason, error) {
 }
 
 func (h *header) names(line []byte) error {
-	h.found = true
+	h.found, h.out = true, make([][]byte, len(h.want)+len(h.extra))
 	line = bytes.TrimPrefix(line, []byte("\ufeff"))
 	h.row = make([][]byte, bytes.Count(line, []byte{','})+1)
 	h.row = h.row[:columns(line, h.row)]

@@ -8,30 +8,33 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"unnest.io/unnest/internal/plan/cluster"
 )
 
 // ReadHistory reads when each pod was present. The format must have events sorted by time, such as
-// google2011. Options.Period limits the time, by default all of the trace; a pod present
-// before the period begins with it. ReadHistory returns the period it found. A pod that
-// returns is named POD#2, and so on. Users are sorted by name; that there are none is an
-// error.
+// google2011. Options.Period limits the time, by default all of the trace, from time 0 where Read
+// reads that, else from the first event; a pod present before the period begins with it.
+// ReadHistory returns the period it found. A pod that returns is named POD#2, and so on; one with #
+// in its name is named POD#1. Users are sorted by name; that there are none is an error.
 func ReadHistory(ctx context.Context, format string, paths []string, o Options) ([]cluster.History, Period, Report, error) {
 	rep := Report{Format: format}
 	c, err := o.columns(format)
 	if err != nil {
 		return nil, Period{}, rep, err
 	}
-	if !c.sorted || len(c.tables[0].pod) > 1 {
-		return nil, Period{}, rep, fmt.Errorf("replay %s: want google2011 or columns with the key sorted: only events sorted by time can be replayed", format)
+	if !c.sorted || len(c.tables[0].pod) > 1 || len(c.tables[0].inside) > 0 {
+		return nil, Period{}, rep, fmt.Errorf("replay %s: want google2011 or columns with the key sorted, a pod of one column and no inside: only events sorted by time can be replayed", format)
 	}
-	o.Period = cmp.Or(o.Period, &Period{0, math.MaxInt64})
+	if o.Period == nil && c.atZero {
+		o.Period = &Period{0, math.MaxInt64}
+	}
 	if err := o.complete(c); err != nil {
 		return nil, Period{}, rep, err
 	}
-	h := &history{c: c, span: o.Period.span(c.time.tick), pods: map[ident]*stay{}, before: map[ident]int{}, most: o.MaxContainers, rep: &rep}
+	h := &history{c: c, span: o.Period.span(c.time.tick), pods: map[taskID]*stay{}, before: map[taskID]int{}, most: o.MaxContainers, rep: &rep}
 	owners, err := c.each(ctx, paths, &o, &rep, h.event)
 	if err == nil {
 		err = h.finish(ctx, owners, &o)
@@ -62,8 +65,8 @@ type history struct {
 	c *Columns
 	span
 	last       int64 // time of the last event
-	pods       map[ident]*stay
-	before     map[ident]int // past stays of a pod
+	pods       map[taskID]*stay
+	before     map[taskID]int // past stays of a pod
 	over       []*stay
 	containers int
 	most       int
@@ -73,7 +76,7 @@ type history struct {
 
 // stay is a pod while at least one of its tasks runs, or a past one.
 type stay struct {
-	pod      ident
+	pod      taskID // without its task
 	owner    string
 	number   int // of the stays of the pod, from 0
 	from, to int64
@@ -88,31 +91,32 @@ type taskStay struct {
 
 // event applies one event, at or before the end of the span.
 func (h *history) event(e *record) error {
-	h.last = max(h.last, e.at)
+	h.last = e.at
+	pod := taskID{0: e.task[0], 2: e.task[2]}
 	switch e.change {
 	case starts:
-		return h.start(e)
+		return h.start(pod, e)
 	case ends:
 		h.rep.excluded[EndEvent]++
-		h.end(e)
+		h.end(pod, e)
 	case updates:
 		h.rep.excluded[Update]++
-		if s := h.pods[e.task[0]]; s != nil && s.tasks[e.task[1]] != nil && e.why == kept {
+		if s := h.pods[pod]; s != nil && s.tasks[e.task[1]] != nil && e.why == kept {
 			s.tasks[e.task[1]].grow(e.request)
 		}
 	}
 	return nil
 }
 
-func (h *history) start(e *record) error {
+func (h *history) start(pod taskID, e *record) error {
 	if e.why != kept {
 		h.rep.count(e.request)
 		return nil
 	}
-	s := h.pods[e.task[0]]
+	s := h.pods[pod]
 	if s == nil {
-		s = &stay{pod: e.task[0], number: h.before[e.task[0]], from: max(e.at, h.from), tasks: map[ident]*taskStay{}}
-		h.pods[e.task[0]] = s
+		s = &stay{pod: pod, number: h.before[pod], from: max(e.at, h.from), tasks: map[ident]*taskStay{}}
+		h.pods[pod] = s
 	}
 	s.owner = cmp.Or(s.owner, e.user)
 	t := s.tasks[e.task[1]]
@@ -135,8 +139,8 @@ func (h *history) start(e *record) error {
 
 func (t *taskStay) grow(q request) { t.Resources = t.Resources.Max(q.Resources) }
 
-func (h *history) end(e *record) {
-	s := h.pods[e.task[0]]
+func (h *history) end(pod taskID, e *record) {
+	s := h.pods[pod]
 	if s == nil || s.tasks[e.task[1]] == nil || !s.tasks[e.task[1]].runs {
 		h.lost++
 		return
@@ -168,20 +172,23 @@ func (h *history) finish(ctx context.Context, owners []string, o *Options) error
 	if h.to == math.MaxInt64 {
 		h.to = h.last
 	}
-	for _, pod := range slices.SortedFunc(maps.Keys(h.pods), ident.compare) {
+	if h.from == math.MinInt64 {
+		h.from = o.earliest.Load() / h.c.time.tick
+	}
+	for _, pod := range slices.SortedFunc(maps.Keys(h.pods), taskID.compare) {
 		h.close(h.pods[pod], h.to)
 	}
 	users := map[ident]string{}
 	for _, s := range h.over {
 		if s.owner == "" {
-			users[s.pod] = ""
+			users[s.pod[0]] = ""
 		}
 	}
 	if err := h.c.fillOwners(ctx, owners, users, o); err != nil {
 		return err
 	}
 	for _, s := range h.over {
-		s.owner = cmp.Or(s.owner, users[s.pod])
+		s.owner = cmp.Or(s.owner, users[s.pod[0]])
 	}
 	return nil
 }
@@ -206,13 +213,13 @@ func (h *history) histories() []cluster.History {
 }
 
 func (h *history) pod(s *stay) cluster.Pod {
-	p := cluster.Pod{Name: s.pod.String()}
-	if s.number > 0 {
+	p := cluster.Pod{Name: s.pod[0].String()}
+	if s.number > 0 || strings.Contains(p.Name, "#") {
 		p.Name += "#" + strconv.Itoa(s.number+1)
 	}
 	for _, i := range slices.SortedFunc(maps.Keys(s.tasks), ident.compare) {
 		h.rep.count(s.tasks[i].request)
-		_, name := h.c.tables[0].podName(taskID{s.pod, i}, nil)
+		_, name := h.c.tables[0].podName(taskID{s.pod[0], i}, nil)
 		p.Containers = append(p.Containers, cluster.Container{Name: name, Request: s.tasks[i].Resources})
 	}
 	return p

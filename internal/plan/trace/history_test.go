@@ -105,8 +105,72 @@ func TestReadHistory(t *testing.T) {
 	}
 }
 
+// events are columns of events of one's own.
+const events = `
+time: s
+sorted: true
+tables:
+  - {user: user, pod: pod, container: container, cpu: {column: cpu}, memory: {column: memory, unit: MiB}, time: at, event: {column: event, ends: [end]}}
+`
+
+// Pods are named within their user, and what returns gets a name that no other pod has. The
+// period begins with the first event.
+func TestOwnEvents(t *testing.T) {
+	own := func(more string) *Columns {
+		c, err := ParseColumns("own.yaml", []byte(strings.Replace(events, "time: at", more+"time: at", 1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	const head = "at,event,user,pod,container,cpu,memory\n"
+	for _, tt := range []struct{ name, more, rows, want, report, history, err string }{
+		{"users have pods of one name", "", "1700000000,start,a,w,c,1,1\n1700000005,start,b,w,c,2,2\n1700000009,end,a,w,c,,\n1700000010,start,a,x,c,1,1\n9223372036854775807,start,z,after,c,1,1\n",
+			"a x: c=1/1\nb w: c=2/2\n", "5 rows, 2 kept, 0 broken; 1 end; 1 ended before the period, or started again; 1 outside the period",
+			"a w 0s 9s, a x 10s 10s, b w 5s 10s, of 1.7e+09s", ""},
+		{"a name like that of a pod that returned", "", "-5,start,a,w#2,c,1,1\n-4,start,a,w,c,1,1\n-3,end,a,w,c,,\n-2,start,a,w,c,1,1\n-1,end,a,w#2,c,,\n",
+			"a w: c=1/1\n", "5 rows, 1 kept, 0 broken; 2 end; 2 ended before the period, or started again", "a w#2#1 0s 4s, a w 1s 2s, a w#2 3s 4s, of -5s", ""},
+		{"no user", "", "0,start,a,w,c,1,1\n1,start,a,x,c,1,1\n2,end,,w,c,,\n", "", "", "", "line 4: the user has no name"},
+		{"milliseconds", "", "0,start,a,w,c,1,1\n1700000000000,end,a,w,c,,\n", "", "", "", `at "1700000000000": is too large`},
+		{"in another pod", "inside: [box], ", "0,start,a,w,c,1,1\n", "", "", "", "a pod of one column and no inside"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			paths := []string{write(t, map[string]string{"own.csv": head + tt.rows})}
+			o := Options{Columns: own(tt.more), MaxBroken: -1, MaxBrokenShare: -1}
+			histories, period, _, err := ReadHistory(t.Context(), "own", paths, o)
+			if tt.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.err) {
+					t.Errorf("error %v, want one with %q", err, tt.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got string
+			for _, u := range histories {
+				for _, s := range u.Stays {
+					got += fmt.Sprintf("%s %s %v %v, ", u.User, s.Pod.Name, s.From-period.From, s.To-period.From)
+				}
+			}
+			if got += fmt.Sprintf("of %gs", period.From.Seconds()); got != tt.history {
+				t.Errorf("history\n%s, want\n%s", got, tt.history)
+			}
+			o.Period = At(period.To)
+			users, report, err := Read(t.Context(), "own", paths, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want+tt.report, show(users)+shortly(report)); diff != "" {
+				t.Errorf("read (-want +got):\n%s", diff)
+			}
+			addsUp(t, report)
+		})
+	}
+}
+
 func TestReadHistoryErrors(t *testing.T) {
-	if _, _, _, err := ReadHistory(t.Context(), "csv", []string{"x"}, Options{}); err == nil || !strings.Contains(err.Error(), "want google2011 or columns with the key sorted: only events sorted by time can be replayed") {
+	if _, _, _, err := ReadHistory(t.Context(), "csv", []string{"x"}, Options{}); err == nil || !strings.Contains(err.Error(), "want google2011 or columns with the key sorted, a pod of one column and no inside: only events sorted by time can be replayed") {
 		t.Errorf("csv: %v", err)
 	}
 	if _, _, _, err := ReadHistory(t.Context(), "google2011", events2011(t, comings), Options{MaxContainers: 3}); err == nil || !strings.Contains(err.Error(), "more than 3 containers") {

@@ -20,7 +20,7 @@ type fatal struct{ error }
 
 func (f fatal) Unwrap() error { return f.error }
 
-// errPast says that this file and those after it begin after the period.
+// errPast says that a file begins after the period.
 var errPast = errors.New("begins after the period")
 
 const (
@@ -66,15 +66,15 @@ func eachLine[T any](ctx context.Context, files []string, o *Options, rep *Repor
 			})
 		}
 	})
-	for i, path := range files {
+	for _, path := range files {
 		out, more := <-pending
 		if !more {
 			return context.Cause(ctx)
 		}
 		err := applyFile(ctx, out, free, o, rep, apply)
 		if errors.Is(err, errPast) {
-			rep.Unread = append(rep.Unread, files[i:]...)
-			return nil
+			rep.Unread = append(rep.Unread, path)
+			continue
 		}
 		if err != nil {
 			return inFile(path, err)

@@ -151,17 +151,15 @@ type amount struct {
 // of 2 means that the column is in hundredths.
 func amountOf(column string, text []byte, unit int64, shift int) (amount, error) {
 	n, err := parseNumber(text)
+	a := amount{why: n.why}
 	if err == nil && n.why == kept {
 		n.exponent -= shift
-		var value int64
-		if value, err = n.times(unit); err == nil {
-			return amount{value: value}, nil
-		}
+		a.value, err = n.times(unit)
 	}
 	if err != nil {
 		return amount{}, inColumn(column, text, err)
 	}
-	return amount{why: n.why}, nil
+	return a, nil
 }
 
 func inColumn(column string, text []byte, err error) error {

@@ -408,6 +408,35 @@ func TestUnreadFiles(t *testing.T) {
 	}
 }
 
+// Directories list part-10 before part-2.
+func TestUnreadFilesInNoOrder(t *testing.T) {
+	event := func(at, job string) string { return at + ",," + job + ",0,1,1,u,0,0,0.1,0.1,0,0\n" }
+	for _, tt := range []struct{ last, unread, err string }{
+		{"3000000", "part-10.csv part-2.csv", ""},
+		{"1000000", "", "/part-2.csv: begins in the period, and "},
+		{"9223372036854775807", "part-10.csv part-2.csv", ""}, // after the trace
+	} {
+		dir := write(t, map[string]string{"task_events/part-1.csv": event("0", "1") + event("9223372036854775807", "2"), "task_events/part-10.csv": event("4000000", "3"), "task_events/part-2.csv": event(tt.last, "4"), "job_events/part.csv": ""})
+		users, report, err := Read(t.Context(), "google2011", []string{dir}, Options{Period: At(2 * time.Second)})
+		if tt.err != "" {
+			if err == nil || !strings.Contains(err.Error(), tt.err) || !strings.Contains(err.Error(), "/part-10.csv, which is named before it, after that: name files in the order of time") {
+				t.Errorf("%s: error %v, want one with %q", tt.last, err, tt.err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		var unread []string
+		for _, path := range report.Unread {
+			unread = append(unread, filepath.Base(path))
+		}
+		if got := strings.Join(unread, " "); got != tt.unread || show(users) != "u 1: 0=9.6/39321.6\n" || report.excluded[Outside] != 1 {
+			t.Errorf("%s: unread %s, want %s; %s%s", tt.last, got, tt.unread, show(users), shortly(report))
+		}
+	}
+}
+
 // The result does not depend on how many files are read at once, nor on where lines
 // fall in what is read at once.
 func TestManyFiles(t *testing.T) {

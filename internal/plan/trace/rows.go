@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"unnest.io/unnest/internal/plan/cluster"
@@ -74,14 +75,23 @@ func (c *Columns) each(ctx context.Context, paths []string, o *Options, rep *Rep
 	if err != nil {
 		return nil, err
 	}
-	last := int64(0)
-	return owners, eachLine(ctx, files, o, rep, newParse, func(r *record) error {
-		if c.sorted && r.at < last {
+	last := int64(math.MinInt64)
+	err = eachLine(ctx, files, o, rep, newParse, func(r *record) error {
+		switch {
+		case c.sorted && r.at < last:
 			return fmt.Errorf("time goes back from %d to %d %s: name files in the order of time", last, r.at, c.time.unit)
+		case c.sorted && len(rep.Unread) > 0:
+			return fmt.Errorf("begins in the period, and %s, which is named before it, after that: name files in the order of time", display(rep.Unread[0]))
 		}
 		last = r.at
 		return apply(r)
 	})
+	for i := range *o.filled {
+		if t := c.tables[0]; !(*o.filled)[i].Load() && ref(i) != t.gpus && !slices.Contains(t.inside, ref(i)) {
+			rep.Remarks = append(rep.Remarks, fmt.Sprintf("The column %s is empty in all rows: correct it in %s if it has another name.", t.cells[i], c.name))
+		}
+	}
+	return owners, err
 }
 
 func (c *Columns) files(ctx context.Context, paths []string, o *Options, newParse func() parse[record]) (files, owners []string, err error) {
@@ -120,6 +130,9 @@ func (c *Columns) files(ctx context.Context, paths []string, o *Options, newPars
 
 // row adds the containers of a row that is a task.
 func (g *grouping) row(r *record, rep *Report) error {
+	if r.instances == 0 {
+		r.why = NoRequest
+	}
 	if !rep.count(r.request) {
 		return nil
 	}

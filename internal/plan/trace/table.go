@@ -28,8 +28,9 @@ func (i ident) String() string {
 	return i.text.Value()
 }
 
-// taskID names a task by at most two columns, such as the job and the index.
-type taskID [2]ident
+// taskID names a task by at most two columns, such as the job and the index, and by the user unless
+// there is a table of owners.
+type taskID [3]ident
 
 // record is a row of a table.
 type record struct {
@@ -63,6 +64,11 @@ func (c *Columns) parse(o *Options) parse[record] {
 		if err != nil || why != kept {
 			return why, err
 		}
+		for i := range *o.filled {
+			if filled := &(*o.filled)[i]; len(cells[i]) > 0 && !filled.Load() {
+				filled.Store(true)
+			}
+		}
 		*r = record{of: t}
 		if t.event >= 0 {
 			return p.event(cells, r)
@@ -95,10 +101,12 @@ func (p *parser) event(cells [][]byte, r *record) (Reason, error) {
 	switch {
 	case t.reserved.of(cells):
 		return Reserved, nil
-	case r.at > p.span.to:
+	case r.at > p.span.to, r.at == math.MaxInt64: // google2011's "after the trace"
 		return Outside, nil
 	case c == nothing:
 		return OtherEvent, nil
+	case r.user == "" && p.c.owners == nil:
+		return NoOwner, nil
 	}
 	return kept, nil
 }
@@ -109,17 +117,19 @@ func (p *parser) eventTime(cells [][]byte, r *record) (err error) {
 	if r.at, err = whole(column, cells[r.of.time]); err != nil {
 		return err
 	}
-	if r.at > math.MaxInt64/clock.ticks {
-		return inColumn(column, cells[r.of.time], errTooLarge)
+	if most := math.MaxInt64 / clock.ticks / clock.tick; r.at != math.MaxInt64 {
+		if r.at > most || r.at < -most {
+			return inColumn(column, cells[r.of.time], errTooLarge)
+		}
+		r.at *= clock.ticks
 	}
-	r.at *= clock.ticks
 	p.o.saw(r.at, clock.tick)
 	switch {
 	case !p.c.sorted:
 		return nil
 	case !p.begun && r.at > p.span.to:
 		return errPast
-	case r.at < p.last:
+	case p.begun && r.at < p.last:
 		return fatal{fmt.Errorf("time goes back from %d to %d %s: sort the file by its column %q", p.last, r.at, clock.unit, column)}
 	}
 	p.last, p.begun = r.at, true
@@ -129,11 +139,10 @@ func (p *parser) eventTime(cells [][]byte, r *record) (err error) {
 // whole reads a row that is a task from its start to its end.
 func (p *parser) whole(cells [][]byte, r *record) (Reason, error) {
 	t := r.of
-	r.user = p.user(cells, t)
-	if r.user == "" && !t.user.unknown {
-		return kept, errors.New("the user has no name")
-	}
 	var err error
+	if r.user, err = p.user(cells, t); err != nil {
+		return kept, err
+	}
 	if r.pod, err = p.text(t, cells, t.pod); err != nil {
 		return kept, err
 	}
@@ -177,18 +186,26 @@ func (p *parser) within(cells [][]byte, t *table) (Reason, error) {
 	return kept, nil
 }
 
-func (p *parser) user(cells [][]byte, t *table) string {
+func (p *parser) user(cells [][]byte, t *table) (string, error) {
 	if t.user.ref < 0 {
-		return t.user.is
+		return t.user.is, nil
 	}
-	return p.seen.of(cells[t.user.ref])
+	if len(cells[t.user.ref]) == 0 && !t.user.unknown && (t.event < 0 || p.c.owners == nil) {
+		return "", errors.New("the user has no name")
+	}
+	return p.seen.of(cells[t.user.ref]), nil
 }
 
 func (p *parser) names(cells [][]byte, r *record) (err error) {
 	t := r.of
-	r.user = p.user(cells, t)
+	if r.user, err = p.user(cells, t); err != nil {
+		return err
+	}
 	if r.task, err = p.task(t, cells, t.task); err != nil {
 		return err
+	}
+	if p.c.owners == nil {
+		r.task[2] = textIdent([]byte(r.user))
 	}
 	if len(t.inside) == 0 {
 		return nil
@@ -255,14 +272,11 @@ func (t *table) called(at ref) string {
 	return "container"
 }
 
-// compare orders tasks by their numbers, else by their texts.
 func (id taskID) compare(other taskID) int {
-	if id[0] == other[0] {
-		return id[1].compare(other[1])
-	}
-	return id[0].compare(other[0])
+	return slices.CompareFunc(id[:], other[:], ident.compare)
 }
 
+// compare orders names by their numbers, else by their texts.
 func (i ident) compare(other ident) int {
 	if i.text == other.text {
 		return cmp.Compare(i.n, other.n)
@@ -279,9 +293,6 @@ func (t *table) podName(task taskID, inside *taskID) (pod, container string) {
 
 // join returns the texts of some columns, with / between them.
 func (id taskID) join(places []int) string {
-	if len(places) == 1 {
-		return id[places[0]].String()
-	}
 	var texts []string
 	for _, i := range places {
 		texts = append(texts, id[i].String())
@@ -290,12 +301,8 @@ func (id taskID) join(places []int) string {
 }
 
 func instances(column string, text []byte) (int64, error) {
-	n, err := parseNumber(text)
-	if err == nil && n.why == kept {
-		var value int64
-		if value, err = n.times(1e9); err == nil && value%1e9 == 0 {
-			return value / 1e9, nil
-		}
+	if a, err := amountOf(column, text, 1e9, 0); err == nil && a.why == kept && a.value%1e9 == 0 {
+		return a.value / 1e9, nil
 	}
 	return 0, inColumn(column, text, errors.New("want a whole number from 0"))
 }

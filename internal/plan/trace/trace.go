@@ -63,6 +63,7 @@ type Options struct {
 
 	// Times in the trace, in ns; the greatest and the least: none was seen.
 	earliest, latest *atomic.Int64
+	filled           *[]atomic.Bool // which columns of JSON are not empty in some row
 }
 
 // Period is a span of trace time with both ends included, or an instant where they are
@@ -184,6 +185,9 @@ func (o *Options) complete(c *Columns) error {
 	o.earliest, o.latest = new(atomic.Int64), new(atomic.Int64)
 	o.earliest.Store(math.MaxInt64)
 	o.latest.Store(math.MinInt64)
+	if o.filled = new([]atomic.Bool); c.json {
+		*o.filled = make([]atomic.Bool, len(c.tables[0].cells))
+	}
 	if o.Workers <= 0 {
 		o.Workers = runtime.GOMAXPROCS(0)
 	}
@@ -198,7 +202,7 @@ func (p *Period) all() bool { return p.From == math.MinInt64 && p.To == math.Max
 
 // saw notes a time in the trace, in a unit of so many nanoseconds.
 func (o *Options) saw(t, unit int64) {
-	if t > math.MaxInt64/unit {
+	if t > math.MaxInt64/unit || t < math.MinInt64/unit {
 		return
 	}
 	for last := o.latest.Load(); t*unit > last && !o.latest.CompareAndSwap(last, t*unit); last = o.latest.Load() {

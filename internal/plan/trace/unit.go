@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"math"
@@ -47,15 +48,8 @@ type quantityColumn struct {
 	unit
 }
 
-func (r resolver) quantity(from amountFile, units map[string]unit) quantityColumn {
-	u, named := units[from.unit]
-	if !named {
-		u = units["vcpu"]
-		if _, memory := units["bytes"]; memory {
-			u = units["bytes"]
-		}
-	}
-	return quantityColumn{r.ref(from.column), from.column, u}
+func (r resolver) quantity(from amountFile, units map[string]unit, byDefault string) quantityColumn {
+	return quantityColumn{r.ref(from.column), from.column, units[cmp.Or(from.unit, byDefault)]}
 }
 
 // amount reads a request. The largest machine has so much.
@@ -102,7 +96,7 @@ func (c clock) read(column string, text []byte) (t int64, is bool, err error) {
 	if err != nil {
 		return 0, false, inColumn(column, text, err)
 	}
-	if len(text) == 0 || n.why == NotANumber {
+	if text = bytes.TrimSpace(text); len(text) == 0 || bytes.EqualFold(text, []byte("null")) || n.why == NotANumber {
 		return 0, false, nil
 	}
 	if t, err = n.times(c.ticks); err != nil {
