@@ -100,10 +100,7 @@ func readState(dir string) (n nodeState, err error) {
 }
 
 // The errors of Find for guests that the lab does not have, and that another process starts.
-var (
-	ErrNoGuest  = errors.New("no such guest")
-	ErrStarting = errors.New("guest is being started")
-)
+var ErrNoGuest, ErrStarting = errors.New("no such guest"), errors.New("guest is being started")
 
 // Find returns the guest name, which another process may have started. If the guest
 // has ended, or its start was interrupted, the error wraps guest.ErrDied.
