@@ -42,7 +42,11 @@ func newMachine(t *testing.T) *machine {
 		}
 		m.write(filepath.Join(m.repo, "hack", name), string(text))
 	}
-	m.env = []string{"HOME=" + t.TempDir(), "PATH=" + m.bin + ":/usr/sbin:/usr/bin:/sbin:/bin"}
+	home := filepath.Join(t.TempDir(), "a home")
+	if err := os.Mkdir(home, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	m.env = []string{"HOME=" + home, "PATH=" + m.bin + ":/usr/sbin:/usr/bin:/sbin:/bin"}
 	m.program("go", `exit 127`) // as if there were none
 	m.program("id", `echo 0`)
 	m.program("unshare", ``)

@@ -8,6 +8,18 @@ import (
 	"testing"
 )
 
+// A daemon that refuses to start does not leave the package half configured.
+func TestPostinstall(t *testing.T) {
+	m := newMachine(t)
+	m.program("systemctl", `[[ $* != try-restart* ]] || { echo "Job for unnest-hostd.service failed" >&2; exit 1; }`)
+	cmd := exec.Command("/usr/bin/unshare", "--mount", "sh", "-ec", "mount -t tmpfs tmpfs /run; mkdir -p /run/systemd/system; exec sh ../deploy/package/postinstall configure 1")
+	cmd.Env = m.env
+	out, err := cmd.CombinedOutput()
+	if want := "\nunnest: cannot restart the host daemon: "; err != nil || !strings.Contains(string(out), want) || strings.Count(string(out), "\n") != 2 {
+		t.Errorf("got %v, %q; want one line with %q", err, out, want)
+	}
+}
+
 // make test-install installs on all three releases by itself, and runs the quickstart on the first. The
 // machine is fresh: it has no cache, and no programs but those of make deps.
 func TestTestInstall(t *testing.T) {

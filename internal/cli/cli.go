@@ -35,6 +35,8 @@ const (
 // Main runs the command line of this process and returns its exit code: 0 success,
 // 1 failure, 2 wrong usage, 130 interrupted, 141 if nobody reads the output any more.
 func Main() int {
+	// Debian has modprobe and mkfs.ext4 where the PATH of users, cron and su does not look.
+	_ = os.Setenv("PATH", strings.TrimPrefix(os.Getenv("PATH")+":/usr/local/sbin:/usr/sbin:/sbin", ":"))
 	ctx, streams, stop := interruptible(context.Background(), terminal.System(), os.Exit)
 	defer stop()
 	return execute(ctx, newRootCmd(streams), streams.Err)

@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -44,6 +47,24 @@ func TestExecute(t *testing.T) {
 				t.Errorf("got %d, stderr %q, stdout %q; want %d, %q", code, stderr.String(), out.String(), tt.code, tt.stderr)
 			}
 		})
+	}
+}
+
+// Programs of /usr/sbin are found, although the PATH of users, cron and su on Debian lacks it.
+func TestMainFindsSystemPrograms(t *testing.T) {
+	if _, err := os.Stat("/usr/sbin/mkfs.ext4"); err != nil {
+		t.Skip("needs /usr/sbin/mkfs.ext4, of Debian's e2fsprogs")
+	}
+	unnest, err := exec.LookPath("unnest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"", "/nowhere"} {
+		cmd := exec.CommandContext(t.Context(), unnest, "doctor", "--json")
+		cmd.Env = []string{"PATH=" + path, "HOME=" + t.TempDir()}
+		if out, _ := cmd.Output(); !strings.Contains(string(out), ", /usr/sbin/mkfs.ext4\"") {
+			t.Errorf("PATH=%s:\n%s", path, out)
+		}
 	}
 }
 

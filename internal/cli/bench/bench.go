@@ -114,8 +114,8 @@ func (o *Options) take(args []string) error {
 		return usage.Errorf("--resume names the run: leave out the experiment and --list")
 	case o.Resume != "" && (o.Dir != "" || o.Repetitions != 0 || o.Profile != "" || o.DryRun || len(o.Suites) > 0 || len(o.Cases) > 0):
 		return usage.Errorf("--resume continues the run as it was planned: leave out --output, --repetitions, --profile, --suite, --case and --dry-run")
-	case o.List && (len(o.Suites) > 0 || len(o.Cases) > 0):
-		return usage.Errorf("--list shows all suites and cases: leave out --suite and --case")
+	case o.List && (o.Dir != "" || o.DryRun || len(o.Suites) > 0 || len(o.Cases) > 0):
+		return usage.Errorf("--list shows all suites and cases, and runs nothing: leave out --output, --suite, --case and --dry-run")
 	case len(args) == 1 && args[0] == "":
 		return usage.Errorf(`experiment "": want a name or the path of a file`)
 	case len(args) == 1:

@@ -63,6 +63,7 @@ func TestOptions(t *testing.T) {
 
 func TestUsageErrors(t *testing.T) {
 	const one = "--resume names the run: leave out the experiment and --list"
+	const list = "--list shows all suites and cases, and runs nothing: leave out --output, --suite, --case and --dry-run"
 	const planned = "--resume continues the run as it was planned: leave out --output, --repetitions, --profile, --suite, --case and --dry-run"
 	tests := []struct {
 		args []string
@@ -70,7 +71,9 @@ func TestUsageErrors(t *testing.T) {
 	}{
 		{nil, fmt.Sprintf("no experiment given: name one of %s, or a file", strings.Join(experiments.Studies(), ", "))},
 		{[]string{"quickstart", "selftest"}, "2 experiments given: name one"},
-		{[]string{"quickstart", "--list", "--case", "x"}, "--list shows all suites and cases: leave out --suite and --case"},
+		{[]string{"quickstart", "--list", "--case", "x"}, list},
+		{[]string{"quickstart", "--list", "-o", "x"}, list},
+		{[]string{"--list", "--dry-run"}, list},
 		{[]string{"--resume", "runs/1", "--suite", "x"}, planned},
 		{[]string{"--resume", "runs/1", "--case", "x"}, planned},
 		{[]string{"quickstart", "--resume", "runs/1"}, one},

@@ -62,6 +62,27 @@ func TestWrongUsage(t *testing.T) {
 	}
 }
 
+// The controller of split pods is next to unnest, or where `make kubernetes` has put it in a source tree.
+func TestFindController(t *testing.T) {
+	for _, at := range []string{"lib/unnest-kube", "src/bin/kubernetes/unnest-kube", "src/bin/unnest-kube", ""} {
+		dir := t.TempDir()
+		lib, programs := filepath.Join(dir, "lib"), filepath.Join(dir, "src/bin/kubernetes")
+		if err := errors.Join(os.Mkdir(lib, 0o700), os.MkdirAll(programs, 0o700)); err != nil {
+			t.Fatal(err)
+		}
+		want := filepath.Join(dir, at)
+		if at == "" {
+			want = ""
+		} else if err := os.WriteFile(want, nil, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		got, err := findController(lib, programs+"/")
+		if got != want || (err == nil) != (at != "") || err != nil && !strings.Contains(err.Error(), "--kubernetes DIR") {
+			t.Errorf("%s: got %q, %v", at, got, err)
+		}
+	}
+}
+
 // A machine that lacks programs is refused before those of Kubernetes are looked for.
 func TestUpChecksTheMachine(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())

@@ -87,6 +87,17 @@ func (o upOptions) check() error {
 	return nil
 }
 
+// findController returns the path of unnest-kube. `make kubernetes` puts it next to the directory of Kubernetes' programs.
+func findController(binaries, programs string) (string, error) {
+	for _, dir := range []string{binaries, programs, filepath.Join(programs, "..")} {
+		path := filepath.Join(dir, "unnest-kube")
+		if _, err := os.Stat(path); err == nil {
+			return filepath.Abs(path)
+		}
+	}
+	return "", fmt.Errorf("--split-pods: no unnest-kube in %s, in %s or next to it: run `make kubernetes`, and give its bin/kubernetes as --kubernetes DIR", binaries, programs)
+}
+
 func up(ctx context.Context, streams terminal.Streams, o upOptions) error {
 	if err := doctor.Preflight(ctx, doctor.System(image.CacheDir()), doctor.ForGuests); err != nil {
 		return err
@@ -103,10 +114,8 @@ func up(ctx context.Context, streams terminal.Streams, o upOptions) error {
 	if o.Programs, err = cluster.FindPrograms(o.programs); err != nil {
 		return err
 	}
-	if kube := filepath.Join(binaries, "unnest-kube"); o.SplitPods != "" {
-		if _, err := os.Stat(kube); err != nil {
-			return fmt.Errorf("--split-pods: find the controller: %w: run `make kubernetes`", err)
-		}
+	if o.Controller, err = findController(binaries, o.programs); err != nil && o.SplitPods != "" {
+		return err
 	}
 	o.Progress = func(step string) { fmt.Fprintln(streams.Err, step) }
 	o.MakeImage = func(ctx context.Context) (image.Image, error) {

@@ -3,6 +3,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -119,20 +120,24 @@ func fix(ctx context.Context, opts Options, checks []doctor.Check) error {
 	if !opts.Probes.Root {
 		return fmt.Errorf("not root: run sudo unnest doctor --fix --yes")
 	}
-	for _, command := range [][]string{{"apt-get", "-qq", "update"}, command} {
+	for i, command := range [][]string{{"apt-get", "-qq", "update"}, command} {
 		fmt.Fprintln(opts.Streams.Err, strings.Join(command, " "))
-		if err := opts.Run(command); err != nil {
+		err := opts.Run(command)
+		if err = cmp.Or(context.Cause(ctx), err); err != nil && (i > 0 || ctx.Err() != nil) {
 			return fmt.Errorf("%s: %w", strings.Join(command, " "), err)
+		} else if err != nil { // sources of other packages may fail
+			fmt.Fprintf(opts.Streams.Err, "warning: %s: %v: going on with the lists of packages that are there\n", strings.Join(command, " "), err)
 		}
 	}
-	return lacks(doctor.Unmet(doctor.Examine(ctx, opts.Probes)))
+	checks = doctor.Examine(ctx, opts.Probes)
+	return cmp.Or(context.Cause(ctx), lacks(doctor.Unmet(checks)))
 }
 
 // install runs a command of apt, in a process group of its own: a signal to unnest does not leave a
 // package half installed, which would be in the way of every later apt-get.
 func install(streams terminal.Streams, command []string) error {
 	cmd := exec.Command(command[0], append(command[1:], "-o", "DPkg::Lock::Timeout=300")...)
-	cmd.Stdout, cmd.Stderr = streams.Err, streams.Err
+	cmd.Stdout, cmd.Stderr = streams.Err, streams.Ungated().Err
 	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return cmd.Run()

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -13,9 +14,10 @@ import (
 
 func TestFix(t *testing.T) {
 	const (
-		line   = "apt-get install --yes --no-install-recommends kmod qemu-system-x86"
-		update = "apt-get -qq update"
-		absent = "this machine lacks what the quick start requires: "
+		install = "apt-get install --yes --no-install-recommends "
+		line    = install + "kmod qemu-system-x86"
+		update  = "apt-get -qq update"
+		absent  = "this machine lacks what the quick start requires: "
 	)
 	for _, tt := range []struct {
 		name      string
@@ -23,6 +25,8 @@ func TestFix(t *testing.T) {
 		spoil     func(*doctor.Probes)
 		yes       bool
 		installs  bool // the command does what it should
+		fails     string
+		interrupt string // the command in which the user interrupts
 		out, runs string
 		err       string
 	}{
@@ -32,6 +36,11 @@ func TestFix(t *testing.T) {
 		{name: "printed for an ordinary user", missing: []string{"qemu-system-x86_64", "modprobe"}, spoil: func(p *doctor.Probes) { p.Root = false }, out: line + "\n"},
 		{name: "run", missing: []string{"qemu-system-x86_64", "modprobe"}, yes: true, installs: true, runs: update + "; " + line},
 		{name: "run in vain", missing: []string{"qemu-system-x86_64", "modprobe"}, yes: true, runs: update + "; " + line, err: absent + "qemu, modprobe"},
+		{name: "a source is broken", missing: []string{"modprobe"}, yes: true, installs: true, fails: update, runs: update + "; " + install + "kmod"},
+		{name: "no mirror", missing: []string{"modprobe"}, yes: true, fails: install + "kmod", runs: update + "; " + install + "kmod", err: install + "kmod: exit status 100"},
+		{name: "interrupted", missing: []string{"modprobe"}, yes: true, interrupt: update, runs: update, err: update + ": interrupted"},
+		{name: "interrupted in an update that fails", missing: []string{"modprobe"}, yes: true, interrupt: update, fails: update, runs: update, err: update + ": interrupted"},
+		{name: "interrupted while it installs", missing: []string{"modprobe"}, yes: true, interrupt: install + "kmod", runs: update + "; " + install + "kmod", err: install + "kmod: interrupted"},
 		{name: "ordinary user", missing: []string{"modprobe"}, spoil: func(p *doctor.Probes) { p.Root = false }, yes: true, err: "not root: run sudo unnest doctor --fix --yes"},
 		{name: "another system", missing: []string{"modprobe", "apt-get"}, err: "no apt-get in PATH: install what provides Debian's packages kmod"},
 		{name: "no package helps", spoil: func(p *doctor.Probes) { p.OpenDevice = func(string) error { return errors.New("none") } }, err: absent + "tun"},
@@ -50,10 +59,19 @@ func TestFix(t *testing.T) {
 			}
 			var out, errs bytes.Buffer
 			var runs []string
-			err := Run(t.Context(), Options{Streams: terminal.Streams{Out: &out, Err: &errs}, Probes: p, Fix: true, Yes: tt.yes, Run: func(command []string) error {
+			ctx, interrupt := context.WithCancelCause(t.Context())
+			defer interrupt(nil)
+			err := Run(ctx, Options{Streams: terminal.Streams{Out: &out, Err: &errs}, Probes: p, Fix: true, Yes: tt.yes, Run: func(command []string) error {
 				runs = append(runs, strings.Join(command, " "))
 				if tt.installs {
 					missing = nil
+				}
+				line := strings.Join(command, " ")
+				if line == tt.interrupt {
+					interrupt(errors.New("interrupted"))
+				}
+				if line == tt.fails {
+					return errors.New("exit status 100")
 				}
 				return nil
 			}})
@@ -62,6 +80,9 @@ func TestFix(t *testing.T) {
 			}
 			if got := strings.Join(runs, "; "); got != tt.runs || out.String() != tt.out {
 				t.Errorf("ran %q and printed %q, want %q and %q", got, out.String(), tt.runs, tt.out)
+			}
+			if want := tt.fails == update && tt.interrupt == ""; strings.Contains(errs.String(), "warning: "+update+": exit status 100: going on") != want {
+				t.Errorf("said %q, want a warning: %v", errs.String(), want)
 			}
 		})
 	}
@@ -75,5 +96,10 @@ func TestInstall(t *testing.T) {
 	}
 	if want := "noninteractive DPkg::Lock::Timeout=300\n"; errs.String() != want {
 		t.Errorf("printed %q, want %q", errs.String(), want)
+	}
+	errs.Reset()
+	quiet := terminal.Streams{Err: &terminal.Gate{Writer: &errs, Shut: true}}
+	if err := install(quiet, []string{"sh", "-c", "echo progress; echo 'E: no space' >&2; exit 100", "apt"}); err == nil || errs.String() != "E: no space\n" {
+		t.Errorf("quiet: got %v, printed %q", err, errs.String())
 	}
 }

@@ -56,7 +56,7 @@ func (o Options) detach(ctx context.Context, guest, name string, yes bool) error
 		return fmt.Errorf("detach %q from %s: %w", name, guest, err)
 	}
 	if !yes {
-		if err := o.confirmDetach(guest, nic); err != nil {
+		if err := o.confirmDetach(ctx, guest, nic); err != nil {
 			return err
 		}
 	}
@@ -89,7 +89,7 @@ func findNIC(nics []status.NIC, name string) (found status.NIC, err error) {
 }
 
 // confirmDetach asks before a pod loses its NIC.
-func (o Options) confirmDetach(guest string, n status.NIC) error {
+func (o Options) confirmDetach(ctx context.Context, guest string, n status.NIC) error {
 	what := fmt.Sprintf("container %s of %s loses %s", n.Container, guest, n.Interface)
 	if len(n.Addresses) > 0 {
 		what += " with " + strings.Join(n.Addresses, ", ")
@@ -101,5 +101,5 @@ func (o Options) confirmDetach(guest string, n status.NIC) error {
 		what += fmt.Sprintf(", which it has had for %s", a)
 	}
 	what += ", and all connections over it; its runtime does not notice"
-	return o.ask(what, "Detach it?", "detach", "make sure that the container has ended, and use --yes")
+	return o.ask(ctx, what, "Detach it?", "detach", "make sure that the container has ended, and use --yes")
 }

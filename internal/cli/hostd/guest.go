@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -175,7 +176,7 @@ func (o *guestOptions) complete(p *quota.Config) (b bundle.Bundle, err error) {
 		return b, usage.Errorf("--credentials %q: want vmm", o.Guest.Credentials)
 	}
 	o.out = cmp.Or(o.out, o.Name+".tar")
-	b = bundle.Bundle{Server: p.Listen, Plugin: o.findPlugin(), PluginDir: o.pluginDir}
+	b = bundle.Bundle{Server: p.Listen, Plugin: cmp.Or(o.plugin, findPlugin()), PluginDir: o.pluginDir}
 	if o.server != "" {
 		if b.Server, err = netip.ParseAddrPort(o.server); err != nil {
 			return b, usage.Errorf("--server %q: want IP-ADDRESS:PORT, such as 10.200.0.1:7443", o.server)
@@ -187,16 +188,10 @@ func (o *guestOptions) complete(p *quota.Config) (b bundle.Bundle, err error) {
 	return b, nil
 }
 
-func (o *guestOptions) findPlugin() string {
-	if o.plugin != "" {
-		return o.plugin
-	}
+func findPlugin() string {
 	exe, err := os.Executable()
-	if err != nil {
-		return ""
-	}
 	plugin := filepath.Join(filepath.Dir(exe), "unnest-cni")
-	if _, err := os.Stat(plugin); err != nil {
+	if _, none := os.Stat(plugin); err != nil || none != nil {
 		return ""
 	}
 	return plugin
@@ -231,7 +226,7 @@ func (o Options) await(ctx context.Context, what string, done func(status.Status
 	for {
 		s, err := status.Ask(ctx, o.State)
 		switch {
-		case err != nil && ctx.Err() == nil:
+		case status.Absent(err):
 			fmt.Fprintf(o.Streams.Err, "the daemon does not run: it %s when it starts\n", what)
 			return nil
 		case err == nil && s.Configuration.Error != "":
@@ -254,7 +249,7 @@ func newGuestRemoveCmd(opts *Options) *cobra.Command {
 		Short: "Remove a guest with its certificates and NICs",
 		Long: `Remove a guest from the configuration file and revoke its certificates. A daemon that
 runs refuses the guest's requests at once and removes the host's ends of its pods' NICs.
-If the guest has pods with NICs, the command asks first.`,
+If pods of the guest have NICs, or may have some, the command asks first.`,
 		Args: usage.Args("GUEST"),
 		RunE: func(cmd *cobra.Command, args []string) error { return opts.remove(cmd.Context(), args[0], force) },
 	}
@@ -285,31 +280,45 @@ func (o Options) remove(ctx context.Context, guest string, force bool) error {
 // confirm asks before NICs of pods are removed.
 func (o Options) confirm(ctx context.Context, guest string) error {
 	s, err := status.Ask(ctx, o.State)
-	if err != nil { // no daemon gives it NICs
-		return nil
-	}
 	i := slices.IndexFunc(s.Guests, func(g status.Guest) bool { return g.Name == guest })
-	if i < 0 || s.Guests[i].Attachments == 0 && s.Guests[i].Error == "" || strings.Contains(s.Guests[i].Error, vmm.ErrNotRunning.Error()) {
+	what := fmt.Sprintf("guest %s may have NICs of pods: ", guest)
+	switch _, none := os.Stat(record.Path(o.State, guest)); {
+	case errors.Is(err, fs.ErrPermission) || err != nil && ctx.Err() != nil:
+		return err
+	case status.Absent(err) && errors.Is(none, fs.ErrNotExist), // no daemon has given it any
+		err == nil && (i < 0 || s.Guests[i].Attachments == 0 && s.Guests[i].Error == "" || strings.Contains(s.Guests[i].Error, vmm.ErrNotRunning.Error())):
 		return nil
+	case err != nil:
+		what += "the daemon does not answer"
+	case s.Guests[i].Error != "":
+		what += "it does not answer"
+	default:
+		what = fmt.Sprintf("guest %s has %d NICs of pods", guest, s.Guests[i].Attachments)
 	}
-	what := fmt.Sprintf("guest %s has %d NICs of pods", guest, s.Guests[i].Attachments)
-	if s.Guests[i].Error != "" {
-		what = fmt.Sprintf("guest %s may have NICs of pods: it does not answer", guest)
-	}
-	return o.ask(what, "Remove it and them?", "remove guest", "stop the pods, or use --force")
+	return o.ask(ctx, what, "Remove it and them?", "remove guest", "stop the pods, or use --force")
 }
 
 // ask asks before something is lost. Without a terminal the error has the fix.
-func (o Options) ask(what, question, do, fix string) error {
+func (o Options) ask(ctx context.Context, what, question, do, fix string) error {
 	if o.Streams.In == nil || o.Streams.ErrWidth == 0 {
 		return fmt.Errorf("%s: %s: %s", do, what, fix)
 	}
-	fmt.Fprintf(o.Streams.Err, "%s. %s [y/N] ", what, question)
-	var answer string
-	if _, err := fmt.Fscanln(o.Streams.In, &answer); err != nil || !strings.EqualFold(answer, "y") && !strings.EqualFold(answer, "yes") {
-		return fmt.Errorf("%s: not confirmed: nothing has changed", do)
+	fmt.Fprintf(o.Streams.Ungated().Err, "%s. %s [y/N] ", what, question)
+	answers := make(chan string, 1)
+	go func() {
+		var answer string
+		_, _ = fmt.Fscanln(o.Streams.In, &answer)
+		answers <- strings.ToLower(answer)
+	}()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case answer := <-answers:
+		if answer == "y" || answer == "yes" {
+			return nil
+		}
 	}
-	return nil
+	return fmt.Errorf("%s: not confirmed: nothing has changed", do)
 }
 
 func newGuestListCmd(opts *Options) *cobra.Command {
@@ -352,10 +361,14 @@ func (o Options) state(name string, running map[string]status.Guest, askErr erro
 	_, statErr := os.Stat(record.Path(o.State, name))
 	g, known := running[name]
 	switch {
-	case statErr != nil:
+	case errors.Is(statErr, fs.ErrNotExist):
 		return "not enrolled"
-	case askErr != nil:
+	case errors.Is(cmp.Or(statErr, askErr), fs.ErrPermission):
+		return "not known: run unnest with sudo"
+	case status.Absent(askErr):
 		return "the daemon does not run"
+	case askErr != nil:
+		return "the daemon does not answer"
 	case !known:
 		return "not taken over yet"
 	case strings.Contains(g.Error, vmm.ErrNotRunning.Error()):

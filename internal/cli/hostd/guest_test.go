@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"unnest.io/unnest/internal/cli/terminal"
 	"unnest.io/unnest/internal/hostd/record"
@@ -140,9 +143,11 @@ func TestGuest(t *testing.T) {
 }
 
 // brokenQEMU returns a socket that hangs up.
-func (h *host) brokenQEMU() string {
+func (h *host) brokenQEMU() string { return h.hangUp(filepath.Join(h.dir, "q")) }
+
+// hangUp serves a socket that accepts connections and ends them.
+func (h *host) hangUp(path string) string {
 	h.t.Helper()
-	path := filepath.Join(h.dir, "q")
 	l, err := new(net.ListenConfig).Listen(h.t.Context(), "unix", path)
 	if err != nil {
 		h.t.Fatal(err)
@@ -224,10 +229,50 @@ func TestGuestWithoutDaemon(t *testing.T) {
 	if list := h.mustRun("guest", "list"); !strings.Contains(list, "libvirt d2") {
 		t.Errorf("list:\n%s", list)
 	}
-	h.mustRun("guest", "remove", "node2")
-	h.mustRun("guest", "remove", "node1")
+	before := h.read()
+	if _, err := h.run("guest", "remove", "node2"); err == nil || !strings.Contains(err.Error(), "guest node2 may have NICs of pods: the daemon does not answer: stop the pods, or use --force") || h.read() != before {
+		t.Errorf("enrolled guest: got %v and:\n%s", err, h.read())
+	}
+	h.mustRun("guest", "remove", "node2", "--force")
+	h.mustRun("guest", "remove", "node1") // it never had NICs
 	if !strings.Contains(h.read(), "guests: []") {
 		t.Errorf("got:\n%s", h.read())
+	}
+}
+
+// A daemon that does not answer may have given NICs to the guest.
+func TestRemoveWithoutAnswer(t *testing.T) {
+	h := newHost(t)
+	before := h.read()
+	if err := os.Mkdir(h.state, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	h.hangUp(status.Socket(h.state))
+	if _, err := h.run("guest", "remove", "node1"); err == nil || !strings.Contains(err.Error(), "the daemon does not answer") || h.read() != before {
+		t.Errorf("got %v and:\n%s", err, h.read())
+	}
+}
+
+func TestGuestState(t *testing.T) {
+	h := newHost(t)
+	h.mustRun("guest", "add", "node2", "--qmp", "/q", "--output", filepath.Join(h.dir, "x.tar"))
+	o := Options{State: h.state}
+	for _, tt := range []struct {
+		guest string
+		err   error
+		want  string
+	}{
+		{"node1", unix.ENOENT, "not enrolled"},
+		{"node2", unix.ENOENT, "the daemon does not run"},
+		{"node2", unix.ECONNREFUSED, "the daemon does not run"},
+		{"node2", unix.EACCES, "not known: run unnest with sudo"},
+		{"node2", io.EOF, "the daemon does not answer"},
+		{"node2/guest.json", io.EOF, "the daemon does not answer"}, // below a file: whether it is enrolled is not known
+		{"node2", nil, "not taken over yet"},
+	} {
+		if got := o.state(tt.guest, nil, tt.err); got != tt.want {
+			t.Errorf("%s, %v: got %q, want %q", tt.guest, tt.err, got, tt.want)
+		}
 	}
 }
 
@@ -271,4 +316,27 @@ func TestConfirm(t *testing.T) {
 			t.Errorf("answer %q: got %v", c.answer, err)
 		}
 	}
+
+	// With --quiet the question is there, and an interrupt ends it.
+	ctx, interrupt := context.WithCancelCause(t.Context())
+	question, in := new(strings.Builder), newSilence(t)
+	o := Options{Streams: terminal.Streams{In: in, ErrWidth: 80, Err: &terminal.Gate{Shut: true, Writer: terminal.Watch(question, nil)}}, Config: h.config, State: h.state}
+	in.read = func() { interrupt(errors.New("interrupted")) }
+	if err := o.confirm(ctx, "node2"); err == nil || err.Error() != "interrupted" || !strings.HasSuffix(question.String(), "Remove it and them? [y/N] ") {
+		t.Errorf("interrupted: got %v, asked %q", err, question)
+	}
+}
+
+// silence is a terminal at which nobody types.
+type silence struct {
+	read func()
+	end  <-chan struct{}
+}
+
+func newSilence(t *testing.T) *silence { return &silence{end: t.Context().Done()} }
+
+func (s *silence) Read([]byte) (int, error) {
+	s.read()
+	<-s.end
+	return 0, io.EOF
 }

@@ -55,12 +55,18 @@ func (s Streams) Watched(closed func()) Streams {
 	return s
 }
 
-// Unwatched returns the streams without the calls of Watched and without a gate, for services: a lost log does
-// not end them, and --quiet does not shut it.
-func (s Streams) Unwatched() Streams {
+// Ungated returns the streams without a gate, for questions and for what other programs complain of.
+func (s Streams) Ungated() Streams {
 	if g, ok := s.Err.(*Gate); ok {
 		s.Err = g.Writer
 	}
+	return s
+}
+
+// Unwatched returns the streams without the calls of Watched and without a gate, for services: a lost log does
+// not end them, and --quiet does not shut it.
+func (s Streams) Unwatched() Streams {
+	s = s.Ungated()
 	for _, w := range []*io.Writer{&s.Out, &s.Err} {
 		if watched, ok := (*w).(watched); ok {
 			*w = watched.Writer

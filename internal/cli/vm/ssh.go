@@ -28,7 +28,7 @@ code is that of the command.`,
   unnest vm ssh node1 -- ls -l "/a name with spaces"`,
 		Args: usage.Some("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return enterGuest(cmd.Context(), streams, args[0], words(args[1:]))
+			return enterGuest(cmd.Context(), streams.Ungated(), args[0], words(args[1:]))
 		},
 	}
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, given []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
@@ -71,7 +71,7 @@ func enterGuest(ctx context.Context, streams terminal.Streams, name string, comm
 	}
 	defer func() { err = errors.Join(err, connection.Close()) }()
 	if len(command) == 0 {
-		return shell(streams, connection)
+		return shell(ctx, streams, connection)
 	}
 	process, err := connection.Start(ctx, place.Command{Args: command, Stdin: streams.In, Stdout: streams.Out, Stderr: streams.Err})
 	if err != nil {
@@ -91,8 +91,14 @@ func passOn(err error) error {
 	return err
 }
 
-// shell gives the terminal to a shell in the guest.
-func shell(streams terminal.Streams, connection *place.SSH) error {
+// shell gives the terminal to a shell in the guest, until that or ctx ends.
+func shell(ctx context.Context, streams terminal.Streams, connection *place.SSH) (err error) {
+	stop := context.AfterFunc(ctx, func() { _ = connection.Close() })
+	defer func() {
+		if !stop() {
+			err = context.Cause(ctx)
+		}
+	}()
 	session, err := connection.Client().NewSession()
 	if err != nil {
 		return fmt.Errorf("open a shell on %s: %w", connection, err)
@@ -109,8 +115,7 @@ func shell(streams terminal.Streams, connection *place.SSH) error {
 		if err != nil {
 			width, height = 80, 24
 		}
-		kind := os.Getenv("TERM")
-		if err := session.RequestPty(kind, height, width, ssh.TerminalModes{}); err != nil {
+		if err := session.RequestPty(os.Getenv("TERM"), height, width, ssh.TerminalModes{}); err != nil {
 			return fmt.Errorf("open a terminal on %s: %w", connection, err)
 		}
 	}
@@ -118,8 +123,7 @@ func shell(streams terminal.Streams, connection *place.SSH) error {
 		return fmt.Errorf("open a shell on %s: %w", connection, err)
 	}
 	err = session.Wait()
-	var exit *ssh.ExitError
-	if errors.As(err, &exit) {
+	if _, ended := errors.AsType[*ssh.ExitError](err); ended {
 		return nil // the code of an interactive shell is that of its last command
 	}
 	return err

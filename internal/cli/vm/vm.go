@@ -71,14 +71,16 @@ func ls(ctx context.Context, streams terminal.Streams) error {
 	fmt.Fprintln(w, "NAME\tSTATE\tACCEL\tVCPUS\tMEMORY\tADDRESS\tPID")
 	for _, name := range names {
 		n, err := f.Find(name)
-		if errors.Is(err, guest.ErrDied) {
+		switch {
+		case errors.Is(err, fleet.ErrStarting):
+			fmt.Fprintf(w, "%s\tstarting\t\t\t\t\t\n", name)
+		case errors.Is(err, guest.ErrDied):
 			fmt.Fprintf(w, "%s\tdead\t\t\t\t\t\n", name)
-			continue
-		}
-		if err != nil {
+		case err != nil:
 			return err
+		default:
+			fmt.Fprintf(w, "%s\trunning\t%s\t%d\t%d MiB\t%s\t%d\n", name, n.Accel, n.VCPUs, n.Memory>>20, n.TenantIP, n.PID)
 		}
-		fmt.Fprintf(w, "%s\trunning\t%s\t%d\t%d MiB\t%s\t%d\n", name, n.Accel, n.VCPUs, n.Memory>>20, n.TenantIP, n.PID)
 	}
 	if err := w.Flush(); err != nil {
 		return err

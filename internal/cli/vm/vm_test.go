@@ -244,6 +244,30 @@ func TestDownWhileInUse(t *testing.T) {
 	}
 }
 
+// While another unnest starts a guest, nothing says that the guest is dead or is to be removed.
+func TestWhileStarting(t *testing.T) {
+	dir := newDead(t, "node1")
+	if err := os.Mkdir(filepath.Join(dir, "guests", "node2"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l, err := lab.Open(labName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stdout, _, err := execute(t, "ls"); err != nil || !strings.Contains(stdout, "node1  dead") || !strings.Contains(stdout, "node2  starting") {
+		t.Errorf("ls: got %v\n%s", err, stdout)
+	}
+	if _, _, err := execute(t, "ssh", "node2"); err == nil || err.Error() != "guest is being started: node2" {
+		t.Errorf("ssh: got %v", err)
+	}
+	if err := l.Release(); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := execute(t, "ssh", "node2"); !errors.Is(err, guest.ErrDied) {
+		t.Errorf("ssh after its end: got %v, want ErrDied", err)
+	}
+}
+
 // Flags after the guest's name belong to the command.
 func TestSSHLeavesFlags(t *testing.T) {
 	newState(t)

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -69,12 +70,15 @@ func send(ctx context.Context, stateDir, method, path string, body any, limit ti
 	return code, answer, nil
 }
 
+// Absent reports whether an error of a question says that no daemon runs with the state directory.
+func Absent(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) }
+
 // CheckConnections has the daemon with a state directory end the connections whose
 // certificates were revoked. It does nothing if no daemon runs.
 func CheckConnections(ctx context.Context, stateDir string) error {
 	code, _, err := send(ctx, stateDir, http.MethodPost, "/connections/check", nil, askTime)
 	switch {
-	case errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED):
+	case Absent(err):
 		return nil
 	case err != nil:
 		return fmt.Errorf("ask the host daemon at %s to end connections: %w", Socket(stateDir), err)
@@ -99,7 +103,10 @@ func Ask(ctx context.Context, stateDir string) (Status, error) {
 
 func asked(stateDir string, err error) error {
 	fix := ""
-	if !errors.Is(err, errSilent) {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		fix = ": run unnest with sudo"
+	case !errors.Is(err, errSilent):
 		fix = ": start it, or name its state directory with --state"
 	}
 	return fmt.Errorf("ask the host daemon at %s: %w%s", Socket(stateDir), err, fix)

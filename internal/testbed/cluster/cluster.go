@@ -33,19 +33,20 @@ const (
 
 // Options describe a cluster.
 type Options struct {
-	Programs  string                                     // directory of the programs of Kubernetes and etcd
-	Unnest    string                                     // path of the binary unnest
-	MakeImage func(context.Context) (image.Image, error) // of the nodes; see BuildImage
-	Accel     guest.Accel
-	Nodes     int
-	VCPUs     int
-	Memory    int64 // bytes
-	Slots     int   // NICs of pods on each node at the same time
-	Pool      int   // of these, plugged in advance
-	Network   string
-	SplitPods string // span of split pods, SpanHost or SpanNetwork: run their controller, and chain hostlo in the networks of pods; empty: neither
-	Shares    int    // volumes that fractions of split pods can have on each node at the same time
-	ProxyMode string // kube-proxy's: iptables or nftables
+	Programs   string                                     // directory of the programs of Kubernetes and etcd
+	Unnest     string                                     // path of the binary unnest
+	MakeImage  func(context.Context) (image.Image, error) // of the nodes; see BuildImage
+	Accel      guest.Accel
+	Nodes      int
+	VCPUs      int
+	Memory     int64 // bytes
+	Slots      int   // NICs of pods on each node at the same time
+	Pool       int   // of these, plugged in advance
+	Network    string
+	SplitPods  string // span of split pods, SpanHost or SpanNetwork: run their controller, and chain hostlo in the networks of pods; empty: neither
+	Controller string // path of unnest-kube, for SplitPods
+	Shares     int    // volumes that fractions of split pods can have on each node at the same time
+	ProxyMode  string // kube-proxy's: iptables or nftables
 	// IPFamilies are those of pods and Services: IPv4, IPv6 or DualStack. Empty: IPv4.
 	IPFamilies string
 	Port       int // of the API server on 127.0.0.1; 0: a free one

@@ -234,7 +234,7 @@ func TestFindPrograms(t *testing.T) {
 	if err := os.Symlink(dir, link); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := FindPrograms(link); err == nil || !strings.Contains(err.Error(), programs[0]) || !strings.HasSuffix(err.Error(), ": run `make kubernetes`") {
+	if _, err := FindPrograms(link); err == nil || !strings.Contains(err.Error(), programs[0]) || !strings.HasSuffix(err.Error(), ": run `make kubernetes`, or name their directory by --kubernetes DIR") {
 		t.Errorf("without %s: got %v", programs[0], err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, programs[0]), nil, 0o755); err != nil {

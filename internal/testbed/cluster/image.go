@@ -52,7 +52,7 @@ func FindPrograms(dir string) (string, error) {
 		}
 	}
 	if err != nil {
-		return "", fmt.Errorf("find the programs of Kubernetes: %w: run `make kubernetes`", err)
+		return "", fmt.Errorf("find the programs of Kubernetes: %w: run `make kubernetes`, or name their directory by --kubernetes DIR", err)
 	}
 	return path, nil
 }

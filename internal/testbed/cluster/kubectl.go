@@ -198,7 +198,7 @@ const (
 )
 
 func (c *Cluster) splitController(span string) component {
-	return component{name: splitName, program: filepath.Join(filepath.Dir(c.options.Unnest), splitName), health: "http://" + splitReady + "/readyz", arguments: []string{
+	return component{name: splitName, program: c.path(splitName), health: "http://" + splitReady + "/readyz", arguments: []string{
 		"-kubeconfig", c.path("split.conf"), "-namespace", splitNamespace, "-host", "127.0.0.1", "-health", splitReady, "-span", span,
 	}}
 }
@@ -219,7 +219,7 @@ func (c *Cluster) startSplitController(ctx context.Context) error {
 	if err := c.writeKubeconfig("split.conf", c.apiURL(), splitUser); err != nil {
 		return err
 	}
-	if err := os.WriteFile(c.path("span"), []byte(c.options.SplitPods), 0o600); err != nil {
+	if err := errors.Join(os.WriteFile(c.path("span"), []byte(c.options.SplitPods), 0o600), os.Symlink(c.options.Controller, c.path(splitName))); err != nil {
 		return err
 	}
 	if _, err := c.kubectl(ctx, objects, "apply", "--filename=-"); err != nil {

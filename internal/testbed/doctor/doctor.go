@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"unnest.io/unnest/internal/testbed/guest"
+	"unnest.io/unnest/internal/testbed/image"
 )
 
 // State is the outcome of a check.
@@ -158,6 +159,9 @@ func diskOf(p Probes, want uint64) (c Check) {
 	c = enough("disk", free, want, "free for "+p.CacheDir, "free some space, or set UNNEST_CACHE to a directory elsewhere")
 	if err != nil {
 		c = works("disk", "", err, "set UNNEST_CACHE to a writable directory")
+	}
+	if _, wrong := image.Limit(); wrong != nil {
+		c = works("disk", "", wrong, "correct the variable")
 	}
 	c.Required = true
 	return c

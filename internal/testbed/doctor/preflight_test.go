@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 )
 
@@ -47,6 +48,10 @@ func TestPreflight(t *testing.T) {
 		if (err == nil) != (tt.want == "") || err != nil && err.Error() != tt.want {
 			t.Errorf("%s: got %v\nwant %s", tt.name, err, tt.want)
 		}
+	}
+	t.Setenv("UNNEST_CACHE_GIB", "x")
+	if err := Preflight(t.Context(), whole(), ForGuests); err == nil || !strings.Contains(err.Error(), "disk: UNNEST_CACHE_GIB=x: want a whole number of GiB") {
+		t.Errorf("limit of the cache: got %v", err)
 	}
 	stopped, stop := context.WithCancel(t.Context())
 	stop()

@@ -99,8 +99,8 @@ func readState(dir string) (n nodeState, err error) {
 	return n, nil
 }
 
-// ErrNoGuest is the error for the name of a guest that the lab does not have.
-var ErrNoGuest = errors.New("no such guest")
+// The errors of Find for guests that the lab does not have, and that another process starts.
+var ErrNoGuest, ErrStarting = errors.New("no such guest"), errors.New("guest is being started")
 
 // Find returns the guest name, which another process may have started. If the guest
 // has ended, or its start was interrupted, the error wraps guest.ErrDied.
@@ -111,6 +111,9 @@ func (f *Fleet) Find(name string) (*Node, error) {
 		return nil, fmt.Errorf("%w: %s: `unnest vm ls` lists them", ErrNoGuest, name)
 	}
 	if errors.Is(err, fs.ErrNotExist) || err == nil && n.PID == 0 {
+		if f.Lab.Busy() {
+			return nil, fmt.Errorf("%w: %s", ErrStarting, name)
+		}
 		return nil, fmt.Errorf("%w: %s: its start was interrupted", guest.ErrDied, name)
 	}
 	if err != nil {

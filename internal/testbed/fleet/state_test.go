@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/crypto/ssh"
+	"golang.org/x/sys/unix"
 
 	"unnest.io/unnest/internal/hostapi/identity"
 	"unnest.io/unnest/internal/hostd/record"
@@ -120,6 +121,19 @@ func TestFind(t *testing.T) {
 	node := newNode(t, f)
 	if n, err := f.Find("node1"); n != nil || !errors.Is(err, guest.ErrDied) || errors.Is(err, ErrNoGuest) {
 		t.Errorf("guest whose start was interrupted: got %v, %v; want ErrDied", n, err)
+	}
+	lock, err := os.OpenFile(filepath.Join(f.Lab.Dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600) // as another process
+	if err == nil {
+		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := f.Find("node1"); n != nil || !errors.Is(err, ErrStarting) || errors.Is(err, guest.ErrDied) {
+		t.Errorf("guest that another process starts: got %v, %v; want ErrStarting", n, err)
+	}
+	if err := lock.Close(); err != nil {
+		t.Error(err)
 	}
 	if err := node.save(f.Lab.Dir, Options{}, issued); err != nil {
 		t.Fatal(err)

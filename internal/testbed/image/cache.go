@@ -34,11 +34,14 @@ func Cached(cache string) bool {
 }
 
 // FreeDisk returns the free bytes of the file system that has dir, or will have it: that of the
-// first directory above that exists.
+// first directory above that exists. One that is read-only is an error.
 func FreeDisk(dir string) (uint64, error) {
 	for {
 		var fs unix.Statfs_t
 		err := unix.Statfs(dir, &fs)
+		if err == nil && fs.Flags&unix.ST_RDONLY != 0 {
+			err = unix.EROFS
+		}
 		if err == nil {
 			return fs.Bavail * uint64(fs.Frsize), nil
 		}

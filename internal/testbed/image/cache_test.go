@@ -6,9 +6,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func exists(path string) bool {
@@ -344,6 +347,31 @@ func TestDiskUsage(t *testing.T) {
 	}
 	if _, err := diskUsage(filepath.Join(root, "none")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// There is no room in a read-only file system, however much of it is free.
+func TestFreeDiskReadOnly(t *testing.T) {
+	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
+		t.Skip("needs to mount: set UNNEST_PRIVILEGED=1")
+	}
+	dir, ended := t.TempDir(), make(chan error)
+	go func() {
+		runtime.LockOSThread() // which ends with its mount namespace
+		err := unix.Unshare(unix.CLONE_NEWNS)
+		if err == nil {
+			err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+		}
+		if err == nil {
+			err = unix.Mount("tmpfs", dir, "tmpfs", unix.MS_RDONLY, "")
+		}
+		if err == nil {
+			_, err = FreeDisk(filepath.Join(dir, "not", "there"))
+		}
+		ended <- err
+	}()
+	if err := <-ended; !errors.Is(err, unix.EROFS) {
+		t.Errorf("got %v, want EROFS", err)
 	}
 }
 

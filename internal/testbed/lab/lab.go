@@ -235,6 +235,14 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
+// Busy reports whether another process owns the lab.
+func (l *Lab) Busy() bool {
+	return l.lock == nil && errors.Is(statefile.WhileLocked(filepath.Dir(l.Dir), func() error {
+		lock, err := lockDir(l.Dir)
+		return errors.Join(err, lock.Close())
+	}), ErrInUse)
+}
+
 // Release makes the lab persistent and unlocks it: it stays until a process opens and
 // closes it.
 func (l *Lab) Release() error {
