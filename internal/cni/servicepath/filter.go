@@ -102,8 +102,10 @@ func dropTable() error {
 	}))
 }
 
+// ignoreMissing passes over what a deletion or a list finds missing. A kernel without nftables, or without nfnetlink, has nothing of ours.
 func ignoreMissing(err error) error {
-	if errors.Is(err, unix.ENOENT) {
+	none := []error{unix.ENOENT, unix.EOPNOTSUPP, unix.EINVAL, unix.EPROTONOSUPPORT}
+	if slices.ContainsFunc(none, func(e error) bool { return errors.Is(err, e) }) {
 		return nil
 	}
 	return err

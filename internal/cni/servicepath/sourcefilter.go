@@ -74,10 +74,10 @@ func listSources() (all []source, err error) {
 	}
 	for _, m := range sources(table()) {
 		set, err := c.GetSetByName(table(), m.Name)
-		if errors.Is(err, unix.ENOENT) {
-			continue
-		}
 		if err != nil {
+			if ignoreMissing(err) == nil {
+				continue
+			}
 			return nil, fmt.Errorf("find map %s of table %s: %w", m.Name, tableName, err)
 		}
 		have, err := c.GetSetElements(set)
