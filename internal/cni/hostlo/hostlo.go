@@ -159,7 +159,7 @@ func expect(r *types100.Result, args *skel.CmdArgs) (name string, f segment.Frac
 }
 
 func checkPod(args *skel.CmdArgs, pod ns.NetNS, name string, c loopback.Config) error {
-	nic, _, err := find(pod, args)
+	nic, _, err := find(pod, args, name)
 	switch {
 	case err != nil:
 		return err
@@ -198,7 +198,7 @@ func del(ctx context.Context, args *skel.CmdArgs) error {
 // attachment's, and returns the endpoint, nil for none. name is the endpoint's if it
 // has been unplugged.
 func disconnect(pod ns.NetNS, args *skel.CmdArgs, name string) (netlink.Link, error) {
-	nic, others, err := find(pod, args)
+	nic, others, err := find(pod, args, name)
 	switch {
 	case err != nil:
 		return nil, err
