@@ -79,15 +79,12 @@ func nameIn(chained bool, name string, args *skel.CmdArgs) string {
 
 // gc is the command GC.
 func gc(ctx context.Context, args *skel.CmdArgs) error {
-	c := netconf.ReadRelease(args.StdinData)
-	err := plugin.ConfigError(c.ReadValid(args.StdinData))
-	if spareErr := attachment.Endpoint.Spare(&c); spareErr != nil {
-		return errors.Join(err, spareErr)
-	}
-	if c.RawSpan == netconf.SpanNetwork {
-		return errors.Join(err, gcByNetwork(c))
-	}
-	return errors.Join(err, attachment.Endpoint.Collect(ctx, c))
+	return attachment.Endpoint.GC(ctx, args, func(c netconf.Release) error {
+		if c.RawSpan == netconf.SpanNetwork {
+			return gcByNetwork(c)
+		}
+		return attachment.Endpoint.Collect(ctx, c)
+	})
 }
 
 // protocol is the version of the host daemon's protocol that has segments.
