@@ -112,7 +112,7 @@ func (k Kind) inPod(ctx context.Context, m *made, args *skel.CmdArgs, name strin
 		return err
 	}
 	defer done()
-	unlock, err := lock(ctx, args.ContainerID, args.IfName)
+	unlock, err := k.lock(ctx, args.ContainerID, args.IfName)
 	if err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func (k Kind) inPod(ctx context.Context, m *made, args *skel.CmdArgs, name strin
 // IfPod is Delete without a host daemon: it calls clean unless the pod's network namespace is gone, unknown, or the
 // guest's own.
 func (k Kind) IfPod(ctx context.Context, args *skel.CmdArgs, clean func(pod ns.NetNS) error) error {
-	unlock, err := lock(ctx, args.ContainerID, args.IfName)
+	unlock, err := k.lock(ctx, args.ContainerID, args.IfName)
 	if err != nil {
 		return err
 	}
@@ -230,7 +230,7 @@ func (k Kind) Delete(ctx context.Context, c netconf.Release, args *skel.CmdArgs,
 	if done, err := takeTurn(ctx, delTurn); err == nil {
 		defer done()
 	}
-	unlock, err := lock(ctx, args.ContainerID, args.IfName)
+	unlock, err := k.lock(ctx, args.ContainerID, args.IfName)
 	if err != nil {
 		return err
 	}
@@ -263,9 +263,25 @@ func (k Kind) Delete(ctx context.Context, c netconf.Release, args *skel.CmdArgs,
 	return k.forget(args.ContainerID, args.IfName)
 }
 
-// Collect is the common part of GC: it releases the attachments of the network that
-// are not valid, and retries pending releases. If the runtime did not say which are
-// valid, it only retries. Spare has added those of other runtimes.
+// GC reads the valid attachments, adds those of other runtimes, and calls f. No ADD makes another one meanwhile, which f would remove.
+func (k Kind) GC(ctx context.Context, args *skel.CmdArgs, f func(c netconf.Release) error) error {
+	c := netconf.ReadRelease(args.StdinData)
+	err := plugin.ConfigError(c.ReadValid(args.StdinData))
+	if c.Complete {
+		done, err := takeAllTurns(ctx)
+		if err != nil {
+			return err
+		}
+		defer done()
+		if err := k.spare(&c); err != nil {
+			return err
+		}
+	}
+	return errors.Join(err, f(c))
+}
+
+// Collect releases the attachments of the network that are not valid, and retries pending releases. If the runtime did not say
+// which are valid, it only retries.
 func (k Kind) Collect(ctx context.Context, c netconf.Release) error {
 	d, err := dial(c)
 	if err != nil {

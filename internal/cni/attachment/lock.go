@@ -20,48 +20,36 @@ const (
 	locks    = 256              // lock files; a fixed number, so that none has to be removed
 )
 
-// lock keeps other commands for the same attachment out. It ends with unlock, or when this process and all
+// lock keeps other commands for the same attachment out. It ends with unlock, or when this process and, for a NIC, all
 // plugins that it has called have ended. An IPAM plugin outlives a killed process, and the DEL that follows has
 // to wait until that plugin has its lease. The specification forbids runtimes to run two commands at a time (CNI
 // 1.1, "Lifecycle & Ordering"). Some do, and the rollback of one must not release the other's NIC.
-func lock(ctx context.Context, container, iface string) (unlock func(), err error) {
+func (k Kind) lock(ctx context.Context, container, iface string) (unlock func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, lockTime)
 	defer cancel()
 	f, unlock, err := lockAlone(ctx, container, iface)
-	if err != nil {
-		return nil, err
+	if err == nil && k.name == NIC.name { // an endpoint has no IPAM plugin, but the Docker driver calls docker-proxies, which outlive it
+		return inherited(f)
 	}
-	if unlock, err = inherited(f); err != nil {
-		return nil, lockError(container, iface, err)
-	}
-	return unlock, nil
+	return unlock, err
 }
 
 // lockAlone is lock without its limit of time, for this process only: no program that it calls keeps the lock.
 func lockAlone(ctx context.Context, container, iface string) (f *os.File, unlock func(), err error) {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(container + ":" + iface)) // never fails
-	path := filepath.Join(StateDir, "locks", fmt.Sprint(h.Sum32()%locks))
-	if err = os.MkdirAll(filepath.Dir(path), 0o700); err == nil {
-		if f, err = openLock(path); err == nil {
-			unlock, err = flock(ctx, f)
-		}
+	f, unlock, err = lockFile(ctx, "locks", fmt.Sprint(h.Sum32()%locks))
+	if err != nil {
+		err = fmt.Errorf("lock attachment %s %s against other commands: %w", container, iface, err)
 	}
-	return f, unlock, lockError(container, iface, err)
-}
-
-func lockError(container, iface string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("lock attachment %s %s against other commands: %w", container, iface, err)
+	return f, unlock, err
 }
 
 // inherited has programs that this process calls keep the lock on f, until unlock ends it for all.
 func inherited(f *os.File) (unlock func(), err error) {
 	fd := f.Fd()
 	if _, err := unix.FcntlInt(fd, unix.F_SETFD, 0); err != nil {
-		return nil, errors.Join(err, f.Close())
+		return nil, fmt.Errorf("have IPAM plugins keep the lock %s: %w", f.Name(), errors.Join(err, f.Close()))
 	}
 	return func() { _ = errors.Join(unix.Flock(int(fd), unix.LOCK_UN), f.Close()) }, nil
 }
@@ -105,7 +93,22 @@ func flock(ctx context.Context, f *os.File) (unlock func(), err error) {
 	}
 }
 
-func openLock(path string) (*os.File, error) { return os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) }
+// lockFile is flock of a file that openLock opens.
+func lockFile(ctx context.Context, dir, name string) (f *os.File, unlock func(), err error) {
+	if f, err = openLock(dir, name); err == nil {
+		unlock, err = flock(ctx, f)
+	}
+	return f, unlock, err
+}
+
+// openLock opens a file in a directory of StateDir, and makes what is missing.
+func openLock(dir, name string) (*os.File, error) {
+	dir = filepath.Join(StateDir, dir)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	return os.OpenFile(filepath.Join(dir, name), os.O_CREATE|os.O_RDWR, 0o600)
+}
 
 const (
 	// addTurn is how long an ADD waits for its turn. The kubelet gives a pod's network four minutes.
@@ -129,23 +132,15 @@ func turns() int { return min(2*runtime.NumCPU(), maxTurns) }
 func takeTurn(ctx context.Context, limit time.Duration) (done func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	dir := filepath.Join(StateDir, "turns")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, turnError(limit, err)
-	}
 	// Only the first one in the queue looks for a turn that is free.
-	queue, err := openLock(filepath.Join(dir, "queue"))
-	if err != nil {
-		return nil, turnError(limit, err)
-	}
-	leave, err := flock(ctx, queue)
+	_, leave, err := lockFile(ctx, "turns", "queue")
 	if err != nil {
 		return nil, turnError(limit, err)
 	}
 	defer leave()
 	for pause := turnPoll; ; pause = min(2*pause, maxTurnPoll) {
 		for n := range turns() {
-			f, err := openLock(filepath.Join(dir, strconv.Itoa(n)))
+			f, err := openLock("turns", strconv.Itoa(n))
 			if err != nil {
 				return nil, turnError(limit, err)
 			}
@@ -163,6 +158,27 @@ func takeTurn(ctx context.Context, limit time.Duration) (done func(), err error)
 		case <-time.After(pause):
 		}
 	}
+}
+
+// takeAllTurns waits until no other command has a turn. None gets one before done.
+func takeAllTurns(ctx context.Context) (done func(), err error) {
+	ctx, cancel := context.WithTimeout(ctx, delTurn)
+	defer cancel()
+	names := []string{"queue"}
+	for n := range maxTurns { // not turns(), which others may have counted for other processors
+		names = append(names, strconv.Itoa(n))
+	}
+	done = func() {}
+	for _, name := range names {
+		before := done
+		_, end, err := lockFile(ctx, "turns", name)
+		if err != nil {
+			before()
+			return nil, turnError(delTurn, err)
+		}
+		done = func() { end(); before() }
+	}
+	return done, nil
 }
 
 // turnError asks the runtime to try again if only time has run out.

@@ -3,9 +3,12 @@ package attachment
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -128,21 +131,54 @@ func TestWhileAnotherReleases(t *testing.T) {
 func TestLock(t *testing.T) {
 	useStateDir(t, t.TempDir())
 	args := &skel.CmdArgs{ContainerID: "c1", IfName: "eth0"}
-	unlock, err := lock(t.Context(), args.ContainerID, args.IfName)
+	unlock, err := NIC.lock(t.Context(), args.ContainerID, args.IfName)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := lock(ctx, args.ContainerID, args.IfName); !errors.Is(err, unix.EWOULDBLOCK) {
+	if _, err := NIC.lock(ctx, args.ContainerID, args.IfName); !errors.Is(err, unix.EWOULDBLOCK) {
 		t.Errorf("a second command: got %v", err)
 	}
 	time.AfterFunc(50*time.Millisecond, unlock)
-	again, err := lock(t.Context(), args.ContainerID, args.IfName)
+	again, err := NIC.lock(t.Context(), args.ContainerID, args.IfName)
 	if err != nil {
 		t.Fatalf("after the first: %v", err)
 	}
 	again()
+}
+
+// A program that a command calls keeps the lock of a NIC, as an IPAM plugin must, and not that of an endpoint.
+func TestLockOfCalledPrograms(t *testing.T) {
+	useStateDir(t, t.TempDir())
+	for _, c := range []struct {
+		kind Kind
+		keep int
+	}{{NIC, 1}, {Endpoint, 0}} {
+		unlock, err := c.kind.lock(t.Context(), "c1", "eth0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		called := exec.Command("sleep", "infinity")
+		if err := called.Start(); err != nil {
+			t.Fatal(err)
+		}
+		open, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", called.Process.Pid))
+		if err != nil || len(open) < 3 {
+			t.Fatalf("it has open %v, %v", open, err)
+		}
+		kept := 0
+		for _, fd := range open {
+			if to, err := os.Readlink(fd); err == nil && strings.HasPrefix(to, StateDir) {
+				kept++
+			}
+		}
+		if err := called.Process.Kill(); kept != c.keep || err != nil {
+			t.Errorf("%s: it has %d locks, want %d (%v)", c.kind.name, kept, c.keep, err)
+		}
+		_ = called.Wait() // it was killed
+		unlock()
+	}
 }
 
 // A refusal is an error. A release that the daemon does not answer is recorded, and

@@ -152,12 +152,9 @@ func readMade(path string) (m made, ok bool) {
 	return m, err == nil && json.Unmarshal(content, &m) == nil
 }
 
-// Spare adds to the valid attachments of a GC those that another runtime has made. Attachments of an
+// spare adds to the valid attachments of a GC those that another runtime has made. Attachments of an
 // earlier plugin have no runtime: a GC removes them as it did.
-func (k Kind) Spare(c *netconf.Release) error {
-	if !c.Complete {
-		return nil
-	}
+func (k Kind) spare(c *netconf.Release) error {
 	all, err := k.all(c.Name)
 	if err != nil {
 		return fmt.Errorf("find attachments of other runtimes: %w", err)

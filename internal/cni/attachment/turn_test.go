@@ -37,6 +37,33 @@ func TestTakeTurn(t *testing.T) {
 	}
 }
 
+// A GC that takes all turns waits for those that are taken, and keeps others from taking one.
+func TestTakeAllTurns(t *testing.T) {
+	useStateDir(t, t.TempDir())
+	done, err := takeTurn(t.Context(), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	var again *types.Error
+	if _, err := takeAllTurns(ctx); !errors.As(err, &again) || again.Code != types.ErrTryAgainLater {
+		t.Errorf("while a command works: %v, want CNI error %d", err, types.ErrTryAgainLater)
+	}
+	done()
+	if done, err = takeAllTurns(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := takeTurn(t.Context(), 50*time.Millisecond); !errors.As(err, &again) {
+		t.Errorf("a command during GC: %v, want CNI error %d", err, types.ErrTryAgainLater)
+	}
+	done()
+	if done, err = takeTurn(t.Context(), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	done()
+}
+
 // A command that gets no turn in time asks the runtime to try again. Its place in the queue is free
 // for others.
 func TestTakeTurnLate(t *testing.T) {

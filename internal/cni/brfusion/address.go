@@ -49,11 +49,11 @@ func enableIPv6(link string) error {
 	return nil
 }
 
-// kernelRoute is the kernel's form of a route. The default next hop is the gateway of
-// the first address of the same family that has one (CNI specification, section 5).
+// kernelRoute is the kernel's form of a route, whose destination has no bits after its prefix. The default next hop is the
+// gateway of the first address of the same family that has one (CNI specification, section 5).
 func kernelRoute(r *types.Route, ips []*types100.IPConfig, l netlink.Link) *netlink.Route {
 	k := &netlink.Route{
-		LinkIndex: l.Attrs().Index, Dst: &r.Dst, Gw: r.GW,
+		LinkIndex: l.Attrs().Index, Dst: &net.IPNet{IP: r.Dst.IP.Mask(r.Dst.Mask), Mask: r.Dst.Mask}, Gw: r.GW,
 		MTU: r.MTU, AdvMSS: r.AdvMSS, Priority: r.Priority,
 	}
 	for _, ip := range ips {

@@ -181,16 +181,13 @@ func moveOut(c netconf.Release, args *skel.CmdArgs, pod ns.NetNS) error {
 // are not valid. If the runtime does not say which are valid, it only retries pending
 // releases.
 func gc(ctx context.Context, args *skel.CmdArgs) error {
-	c := netconf.ReadRelease(args.StdinData)
-	err := plugin.ConfigError(c.ReadValid(args.StdinData))
-	if spareErr := attachment.NIC.Spare(&c); spareErr != nil {
-		return errors.Join(err, spareErr)
-	}
-	err = errors.Join(err, attachment.NIC.Collect(ctx, c), collect(ctx, c, args))
-	if c.Complete {
-		err = errors.Join(err, servicepath.Reap(c.Name, func(o servicepath.Owner) bool {
-			return slices.Contains(c.ValidAttachments, types.GCAttachment{ContainerID: o.Container, IfName: o.Interface})
-		}))
-	}
-	return err
+	return attachment.NIC.GC(ctx, args, func(c netconf.Release) error {
+		err := errors.Join(attachment.NIC.Collect(ctx, c), collect(ctx, c, args))
+		if c.Complete {
+			err = errors.Join(err, servicepath.Reap(c.Name, func(o servicepath.Owner) bool {
+				return slices.Contains(c.ValidAttachments, types.GCAttachment{ContainerID: o.Container, IfName: o.Interface})
+			}))
+		}
+		return err
+	})
 }

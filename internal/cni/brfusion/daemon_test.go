@@ -36,6 +36,7 @@ type fakeDaemon struct {
 	onAgain   error                                 // of a repeated AttachNIC
 	onDetach  error
 	detached  func() // called before DetachNIC answers, when set
+	collects  func() // called before GC, when set
 	onStatus  error
 	limited   string
 	noCarrier bool // the host's end of the NIC stays down
@@ -194,6 +195,9 @@ func (d *fakeDaemon) Check(ctx context.Context, r *hostdpb.CheckRequest) (*hostd
 }
 
 func (d *fakeDaemon) GC(ctx context.Context, r *hostdpb.GCRequest) (*hostdpb.GCResponse, error) {
+	if d.collects != nil {
+		d.collects()
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.protocol < 2 {

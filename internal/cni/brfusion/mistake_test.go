@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"unnest.io/unnest/internal/cni/cnitest"
 )
@@ -226,5 +227,29 @@ func TestAttackGCOfAnotherRuntime(t *testing.T) {
 	l.Add(l.config(edit))
 	l.Must(os.RemoveAll(filepath.Join(l.Dir, "run", "runtimes"))) // of an earlier plugin
 	l.Succeeds("GC", l.config(edit, cnitest.Valid()))
+	l.wantNothing()
+}
+
+// An ADD of another runtime that is called while a GC works keeps its NIC and its path to services: it waits.
+func TestAttackGCDuringADDOfAnotherRuntime(t *testing.T) {
+	l := newLab(t)
+	edit := func(c map[string]any) {
+		c["cniVersion"], c["services"], c["ipam"] = "1.1.0", services, map[string]any{"type": "hostd"}
+	}
+	added := make(chan cnitest.Answer, 1)
+	l.daemon.collects = func() {
+		go func() { added <- l.RunByAnother("ADD", l.config(edit)) }()
+		for begin := time.Now(); len(added) == 0 && l.waiting("turns") == 0; time.Sleep(10 * time.Millisecond) {
+			if time.Since(begin) > time.Minute {
+				t.Error("ADD neither ends nor waits within a minute")
+				return
+			}
+		}
+	}
+	l.Succeeds("GC", l.config(edit, cnitest.Valid()))
+	if a := <-added; a.Exit != 0 || len(l.daemon.all()) != 1 || len(l.Links(l.Guest)) != 1 {
+		t.Errorf("ADD: %s%s, NICs %v, links %v", a.Stdout, a.Stderr, l.daemon.all(), l.Links(l.Guest))
+	}
+	l.Succeeds("DEL", l.config(edit))
 	l.wantNothing()
 }

@@ -167,7 +167,7 @@ func TestReclaimWaitsForCommands(t *testing.T) {
 	r.start()
 	r.move("eth0", pod, r.Guest, "back1")
 	r.move("eth0", ended, r.Guest, "back2")
-	r.eventually("both are waited for", func() bool { return r.waiting() >= 2 })
+	r.eventually("both are waited for", func() bool { return r.waiting("locks") >= 2 })
 	if !r.has("c1") || !r.has("c2") {
 		t.Fatal("a NIC is given back under the lock of a command")
 	}
@@ -204,16 +204,16 @@ func (r *reclaimer) lockAll() (unlock func()) {
 	}
 }
 
-// waiting is how many lock files are waited for.
-func (r *reclaimer) waiting() int {
+// waiting is how many files of a directory of locks are waited for.
+func (l *lab) waiting(dir string) int {
 	content, err := os.ReadFile("/proc/locks")
-	r.Must(err)
+	l.Must(err)
 	n := 0
-	all, err := filepath.Glob(filepath.Join(r.Dir, "run", "locks", "*"))
-	r.Must(err)
+	all, err := filepath.Glob(filepath.Join(l.Dir, "run", dir, "*"))
+	l.Must(err)
 	for _, path := range all {
 		info, err := os.Stat(path)
-		r.Must(err)
+		l.Must(err)
 		inode := fmt.Sprintf(":%d ", info.Sys().(*syscall.Stat_t).Ino)
 		for line := range strings.Lines(string(content)) {
 			if strings.Contains(line, "-> FLOCK") && strings.Contains(line, inode) {

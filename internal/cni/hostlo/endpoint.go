@@ -118,16 +118,17 @@ const aliasPrefix = "unnest:segment:"
 func alias(args *skel.CmdArgs) string { return aliasPrefix + args.ContainerID + "/" + args.IfName }
 
 // find returns the attachment's endpoint in the pod, nil for none, and whether the
-// pod has one of another attachment.
-func find(pod ns.NetNS, args *skel.CmdArgs) (ours netlink.Link, others bool, err error) {
+// pod has one of another attachment. A tunnel with the name belongs to the attachment if an ADD was killed before it marked it.
+func find(pod ns.NetNS, args *skel.CmdArgs, name string) (ours netlink.Link, others bool, err error) {
 	err = pod.Do(func(ns.NetNS) error {
 		links, err := netlinksafe.LinkList()
 		if err != nil {
 			return fmt.Errorf("list links: %w", err)
 		}
 		for _, l := range links {
+			tunnel, ok := l.(*netlink.Vxlan)
 			switch a := l.Attrs().Alias; {
-			case a == alias(args):
+			case a == alias(args), a == "" && ok && tunnel.Name == name && tunnel.Port == loopback.TunnelPort:
 				ours = l
 			case strings.HasPrefix(a, aliasPrefix):
 				others = true

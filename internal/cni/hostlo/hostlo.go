@@ -79,15 +79,12 @@ func nameIn(chained bool, name string, args *skel.CmdArgs) string {
 
 // gc is the command GC.
 func gc(ctx context.Context, args *skel.CmdArgs) error {
-	c := netconf.ReadRelease(args.StdinData)
-	err := plugin.ConfigError(c.ReadValid(args.StdinData))
-	if spareErr := attachment.Endpoint.Spare(&c); spareErr != nil {
-		return errors.Join(err, spareErr)
-	}
-	if c.RawSpan == netconf.SpanNetwork {
-		return errors.Join(err, gcByNetwork(c))
-	}
-	return errors.Join(err, attachment.Endpoint.Collect(ctx, c))
+	return attachment.Endpoint.GC(ctx, args, func(c netconf.Release) error {
+		if c.RawSpan == netconf.SpanNetwork {
+			return gcByNetwork(c)
+		}
+		return attachment.Endpoint.Collect(ctx, c)
+	})
 }
 
 // protocol is the version of the host daemon's protocol that has segments.
@@ -159,7 +156,7 @@ func expect(r *types100.Result, args *skel.CmdArgs) (name string, f segment.Frac
 }
 
 func checkPod(args *skel.CmdArgs, pod ns.NetNS, name string, c loopback.Config) error {
-	nic, _, err := find(pod, args)
+	nic, _, err := find(pod, args, name)
 	switch {
 	case err != nil:
 		return err
@@ -198,7 +195,7 @@ func del(ctx context.Context, args *skel.CmdArgs) error {
 // attachment's, and returns the endpoint, nil for none. name is the endpoint's if it
 // has been unplugged.
 func disconnect(pod ns.NetNS, args *skel.CmdArgs, name string) (netlink.Link, error) {
-	nic, others, err := find(pod, args)
+	nic, others, err := find(pod, args, name)
 	switch {
 	case err != nil:
 		return nil, err

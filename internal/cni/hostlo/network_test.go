@@ -3,6 +3,7 @@ package hostlo_test
 import (
 	"errors"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -143,4 +144,34 @@ func TestSpanNetworkFails(t *testing.T) {
 		t.Errorf("code %d, want 11", a.Code())
 	}
 	l.wantAlone(l.Pod)
+}
+
+// A DEL removes the device of an ADD that was killed before it has marked it, and no other of that name.
+func TestSpanNetworkKilled(t *testing.T) {
+	labs, configs := twoNodes(t)
+	l := labs[0]
+	nodes := []netip.Addr{netip.MustParseAddr("10.9.0.1"), netip.MustParseAddr("10.9.0.2")}
+	l.Must(l.Guest.Do(func(ns.NetNS) error {
+		return loopback.MakeTunnel(l.Pod, "eth0", "split/c1/eth0", loopback.Tunnel{VNI: 7, Fraction: 1, Nodes: nodes})
+	}))
+	l.Succeeds("DEL", configs[0])
+	l.wantAlone(l.Pod)
+	if got := l.guards(); got != "" {
+		t.Errorf("packet filters are left: %q", got)
+	}
+	l.Succeeds("DEL", configs[0], "CNI_IFNAME=eth1")
+	for name, edit := range map[string]func(*netlink.Vxlan){
+		"another port": func(v *netlink.Vxlan) { v.Port = 4789 }, "another's": func(v *netlink.Vxlan) { v.Alias = "unnest:segment:c2/eth0" },
+	} {
+		l.Must(l.Pod.Do(func(ns.NetNS) error {
+			v := &netlink.Vxlan{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, VxlanId: 7, Port: loopback.TunnelPort}
+			edit(v)
+			return errors.Join(netlink.LinkAdd(v), netlink.LinkSetAlias(v, v.Alias))
+		}))
+		l.Succeeds("DEL", configs[0])
+		if got := l.Links(l.Pod); len(got) != 1 {
+			t.Errorf("%s: the pod has links %v, want eth0", name, got)
+		}
+		l.InPod("eth0", netlink.LinkDel)
+	}
 }

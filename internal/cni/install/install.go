@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"unnest.io/unnest/internal/cni/netconf"
 )
@@ -64,7 +65,9 @@ func (n Node) Ensure(ctx context.Context) (NICs, error) {
 		if err = ensure(n.installed(), config, 0o600); err != nil {
 			return nics, fmt.Errorf("install network configuration: %w", err)
 		}
-		err = removeCopy(filepath.Join(n.ConfDir, copyName)) // it would come first
+		if filepath.Base(n.Config) != copyName {
+			err = removeCopy(filepath.Join(n.ConfDir, copyName)) // it would come first
+		}
 	}
 	if err == nil {
 		nics.Host = host
@@ -86,13 +89,21 @@ func removeCopy(path string) error {
 // installed is the path of the configuration that the runtime reads.
 func (n Node) installed() string { return filepath.Join(n.ConfDir, filepath.Base(n.Config)) }
 
-// ensure gives the file at path the content, whole or not at all.
+// ensure gives the file at path the content and the mode, whole or not at all.
 func ensure(path string, content []byte, mode os.FileMode) (err error) {
-	if present, err := os.ReadFile(path); err == nil && bytes.Equal(present, content) {
+	// Runtimes read every name with the extension of a configuration.
+	part := "." + filepath.Base(path) + ".part-*"
+	left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), part))
+	for _, l := range left { // of a process that was killed, or, if it is new, of one that writes
+		if info, err := os.Lstat(l); err == nil && time.Since(info.ModTime()) > time.Hour {
+			_ = os.Remove(l) // the next check tries again
+		}
+	}
+	info, err := os.Stat(path)
+	if present, readErr := os.ReadFile(path); err == nil && readErr == nil && bytes.Equal(present, content) && info.Mode().Perm() == mode {
 		return nil
 	}
-	// Runtimes read every name with the extension of a configuration.
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".part-*")
+	f, err := os.CreateTemp(filepath.Dir(path), part)
 	if err != nil {
 		return err
 	}

@@ -89,8 +89,22 @@ func TestEnsure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// What a process leaves that is killed is removed, once it is old.
+	killed := filepath.Join(n.BinDir, ".hostlo.part-1")
+	if err := os.WriteFile(killed, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	n.ensure(t)
-	n.want(t, "repaired", "brfusion hostlo", "10-pods.conflist")
+	n.want(t, "repaired", ".hostlo.part-1 brfusion hostlo", "10-pods.conflist")
+	old := time.Now().Add(-2 * time.Hour)
+	if err := errors.Join(os.Chtimes(killed, old, old), os.Chmod(filepath.Join(n.BinDir, "hostlo"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	n.ensure(t)
+	n.want(t, "repaired again", "brfusion hostlo", "10-pods.conflist")
+	if info, err := os.Stat(filepath.Join(n.BinDir, "hostlo")); err != nil || info.Mode().Perm() != 0o755 {
+		t.Errorf("hostlo has the mode %v (%v), want 0755", info.Mode(), err)
+	}
 	if content, err := os.ReadFile(installed); string(content) != network || err != nil {
 		t.Errorf("the network is %s, %v", content, err)
 	}
@@ -105,6 +119,20 @@ func TestEnsure(t *testing.T) {
 		t.Error("without a daemon: no error")
 	}
 	n.want(t, "without a daemon again", "brfusion hostlo", "10-pods.conflist")
+}
+
+// A network whose file has the name of the copy is installed, and a copy does not stay next to another one.
+func TestEnsureNameOfCopy(t *testing.T) {
+	n, dir := newNode(t)
+	n.Config = filepath.Join(dir, copyName)
+	if err := os.WriteFile(n.Config, []byte(network), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.ensure(t)
+	n.want(t, "by that name", "brfusion hostlo", copyName)
+	n.Config = filepath.Join(dir, "10-pods.conflist")
+	n.ensure(t)
+	n.want(t, "by another name", "brfusion hostlo", "10-pods.conflist")
 }
 
 func (n Node) ensure(t *testing.T) NICs {

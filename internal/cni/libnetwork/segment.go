@@ -212,6 +212,10 @@ func (d *driver) inBackground(ctx context.Context, args *skel.CmdArgs, id string
 		if err == nil {
 			err = d.sandboxes.remove(id)
 		}
+		if d.mu.Lock(); err == nil && d.joins[id].done == j.done {
+			delete(d.joins, id)
+		}
+		d.mu.Unlock()
 		if err != nil && ctx.Err() == nil { // the next driver tries it again
 			d.log.Error("forget a container that has ended", "endpoint", id, "error", err)
 		}

@@ -126,7 +126,7 @@ func CollectTunnels(gone func(id string) bool) error {
 		return fmt.Errorf("open nftables: %w", err)
 	}
 	tables, err := conn.ListTablesOfFamily(nftables.TableFamilyINet)
-	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPROTONOSUPPORT) {
 		return nil
 	}
 	if err != nil {

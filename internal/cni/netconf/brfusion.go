@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/netip"
 	"strings"
 
@@ -44,7 +45,7 @@ const (
 //	               also be reached through the guest, such as by host ports; default: none
 //
 // With the IPAM type "hostd" the section may have "routes", a list of routes as
-// in a CNI result. Without the key there is one default route for each family
+// in a CNI result, to networks without host bits. Without the key there is one default route for each family
 // that has a gateway; with an empty list there is none.
 //
 // The capabilities "bandwidth" and "dns" (runtimeConfig) have precedence over the keys.
@@ -147,6 +148,9 @@ func (i *IPAM) complete() error {
 	for n, r := range i.Routes {
 		if r.Dst.IP == nil {
 			return fmt.Errorf("ipam.routes: route %d has no dst: want ADDRESS/PREFIX-LENGTH, such as %q", n+1, "0.0.0.0/0")
+		}
+		if masked := (&net.IPNet{IP: r.Dst.IP.Mask(r.Dst.Mask), Mask: r.Dst.Mask}); !masked.IP.Equal(r.Dst.IP) {
+			return fmt.Errorf("ipam.routes: dst %q has bits after its prefix: want %q", &r.Dst, masked)
 		}
 	}
 	return nil

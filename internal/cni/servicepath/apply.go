@@ -53,11 +53,11 @@ func (s side) apply() error {
 	return nil
 }
 
-// delRules removes the rules of a table of both families, as far as they exist.
+// delRules removes the rules of a table of both families, as far as they exist and the kernel has rules.
 func delRules(table int) error {
 	for _, v6 := range []bool{false, true} {
 		err := netlink.RuleDel(markRule(v6, table))
-		if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EAFNOSUPPORT) {
+		if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EAFNOSUPPORT) && !errors.Is(err, unix.EOPNOTSUPP) {
 			return fmt.Errorf("delete rule for marked packets: %w", err)
 		}
 	}

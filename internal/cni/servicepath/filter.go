@@ -56,26 +56,28 @@ func write(changes func(c *nftables.Conn) error) error {
 	return nil
 }
 
-// filterGuest makes or repairs the guest's table, and adds the link.
-func filterGuest(link string) error {
-	write := func(addSet bool) error {
-		return write(func(c *nftables.Conn) error {
-			t := c.AddTable(table())
-			set := hairpins(t)
-			if addSet {
-				if err := c.AddSet(set, nil); err != nil {
-					return err
-				}
-			}
-			addChains(c, guestChains(t, set))
-			return c.SetAddElements(set, hairpin(link))
-		})
-	}
-	err := write(true)
-	if errors.Is(err, unix.EEXIST) { // with other flags: from an earlier version, or restored
-		err = write(false)
+// writeWithSets is write of changes that add sets, unless these are there with other flags: from an earlier version, or restored.
+func writeWithSets(changes func(c *nftables.Conn, addSets bool) error) error {
+	err := write(func(c *nftables.Conn) error { return changes(c, true) })
+	if errors.Is(err, unix.EEXIST) {
+		err = write(func(c *nftables.Conn) error { return changes(c, false) })
 	}
 	return err
+}
+
+// filterGuest makes or repairs the guest's table, and adds the link.
+func filterGuest(link string) error {
+	return writeWithSets(func(c *nftables.Conn, addSet bool) error {
+		t := c.AddTable(table())
+		set := hairpins(t)
+		if addSet {
+			if err := c.AddSet(set, nil); err != nil {
+				return err
+			}
+		}
+		addChains(c, guestChains(t, set))
+		return c.SetAddElements(set, hairpin(link))
+	})
 }
 
 // filterPod makes the pod's table.
@@ -102,8 +104,10 @@ func dropTable() error {
 	}))
 }
 
+// ignoreMissing passes over what a deletion or a list finds missing. A kernel without nftables, or without nfnetlink, has nothing of ours.
 func ignoreMissing(err error) error {
-	if errors.Is(err, unix.ENOENT) {
+	none := []error{unix.ENOENT, unix.EOPNOTSUPP, unix.EINVAL, unix.EPROTONOSUPPORT}
+	if slices.ContainsFunc(none, func(e error) bool { return errors.Is(err, e) }) {
 		return nil
 	}
 	return err

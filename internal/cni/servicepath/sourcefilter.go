@@ -2,7 +2,6 @@ package servicepath
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -38,26 +37,19 @@ func (s source) element() []nftables.SetElement {
 
 // filterSource makes or repairs the chains of sources, and adds one.
 func filterSource(s source) error {
-	write := func(addSets bool) error {
-		return write(func(c *nftables.Conn) error {
-			t := c.AddTable(table())
-			for _, set := range sources(t) {
-				if !addSets {
-					break
-				}
-				if err := c.AddSet(set, nil); err != nil {
-					return err
-				}
+	return writeWithSets(func(c *nftables.Conn, addSets bool) error {
+		t := c.AddTable(table())
+		for _, set := range sources(t) {
+			if !addSets {
+				break
 			}
-			addChains(c, sourceChains(t))
-			return c.SetAddElements(s.set(t), s.element())
-		})
-	}
-	err := write(true)
-	if errors.Is(err, unix.EEXIST) { // restored, with other flags
-		err = write(false)
-	}
-	return err
+			if err := c.AddSet(set, nil); err != nil {
+				return err
+			}
+		}
+		addChains(c, sourceChains(t))
+		return c.SetAddElements(s.set(t), s.element())
+	})
 }
 
 func unfilterSource(s source) error {
@@ -74,10 +66,10 @@ func listSources() (all []source, err error) {
 	}
 	for _, m := range sources(table()) {
 		set, err := c.GetSetByName(table(), m.Name)
-		if errors.Is(err, unix.ENOENT) {
-			continue
-		}
 		if err != nil {
+			if ignoreMissing(err) == nil {
+				continue
+			}
 			return nil, fmt.Errorf("find map %s of table %s: %w", m.Name, tableName, err)
 		}
 		have, err := c.GetSetElements(set)

@@ -66,7 +66,7 @@ type driver struct {
 	retry, interval time.Duration // after a request that has failed, and between two looks for volumes that nobody uses
 
 	mu   sync.Mutex
-	busy map[string]bool    // IDs of the volumes of calls under way
+	busy map[string]bool    // IDs of the volumes of calls under way, and POD/NAME
 	said map[[3]string]bool // pod, name, and why the volume stays attached, of what the log says
 
 	stale     sync.Map       // of published: volumes, without a target, that nobody uses
@@ -123,7 +123,7 @@ func (d *driver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRe
 func (d *driver) NodePublishVolume(ctx context.Context, r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
 	p, err := parse(r)
 	if err == nil {
-		err = d.exclusively("publish", r.GetVolumeId(), func() error {
+		err = d.exclusively("publish", r.GetVolumeId(), p, func() error {
 			return d.publish(ctx, r.GetVolumeId(), p, r.GetVolumeContext()[volumeKey], r.GetVolumeCapability().GetMount().GetVolumeMountGroup(), r.GetReadonly())
 		})
 	}
@@ -223,7 +223,8 @@ func (d *driver) NodeUnpublishVolume(ctx context.Context, r *csi.NodeUnpublishVo
 	if id == "" || target == "" {
 		return nil, status.Error(codes.InvalidArgument, "volume_id or target_path is missing")
 	}
-	return &csi.NodeUnpublishVolumeResponse{}, d.exclusively("unpublish", id, func() error {
+	before, _ := d.records.read(id) // of which f reports an error
+	return &csi.NodeUnpublishVolumeResponse{}, d.exclusively("unpublish", id, before, func() error {
 		p, err := d.records.read(id)
 		if errors.Is(err, os.ErrNotExist) { // it is done, or was never published
 			p, err = published{}, nil
@@ -256,11 +257,14 @@ func (d *driver) withdraw(ctx context.Context, id string, p published) error {
 	return nil
 }
 
-// exclusively calls f unless a call for the volume is under way, logs it, and gives the error a code.
-func (d *driver) exclusively(what, id string, f func() error) error {
+// exclusively calls f unless a call for the ID, or for the volume of the host, is under way, logs it, and gives the error a code.
+func (d *driver) exclusively(what, id string, v published, f func() error) error {
+	shared := cmp.Or(v.Pod, id) + "/" + v.Name // other pods of the guest may have it
 	d.mu.Lock()
-	taken := d.busy[id]
-	d.busy[id] = true
+	taken := d.busy[id] || d.busy[shared]
+	if !taken {
+		d.busy[id], d.busy[shared] = true, true
+	}
 	d.mu.Unlock()
 	if taken {
 		return status.Errorf(codes.Aborted, "volume %s: another call is under way", id)
@@ -269,6 +273,7 @@ func (d *driver) exclusively(what, id string, f func() error) error {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		delete(d.busy, id)
+		delete(d.busy, shared)
 	}()
 	begin, err := time.Now(), f()
 	d.log.Info(what, "volume", id, "time", time.Since(begin), "error", err)

@@ -497,6 +497,30 @@ func TestTwice(t *testing.T) {
 	n.wantNothing(two)
 }
 
+// A pod that comes while a volume is being detached, because the one before has gone, does not lose it.
+func TestTwiceAtOnce(t *testing.T) {
+	n := newNode(t)
+	one, two := n.request("shop", "u1", nil), n.request("shop", "u2", map[string]string{splitPod: "u1"})
+	if err := n.publish(one); err != nil {
+		t.Fatal(err)
+	}
+	dial := n.driver.dial
+	n.driver.dial = func() (daemon, error) {
+		n.driver.dial = dial
+		if err := n.publish(two); status.Code(err) != codes.Aborted {
+			t.Errorf("while it is being detached: %v", err)
+		}
+		return dial()
+	}
+	if err := errors.Join(n.unpublish(one), n.publish(two)); err != nil || n.host.has() == "" {
+		t.Errorf("%v, attached %q", err, n.host.has())
+	}
+	if err := n.unpublish(two); err != nil {
+		t.Error(err)
+	}
+	n.wantNothing(two)
+}
+
 // The container of a pod whose mount is gone keeps the volume, also when the other pod that has it ends.
 func TestReclaimTwice(t *testing.T) {
 	n := newNode(t)
