@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/netip"
 	"strings"
 
@@ -149,8 +148,8 @@ func (i *IPAM) complete() error {
 		if r.Dst.IP == nil {
 			return fmt.Errorf("ipam.routes: route %d has no dst: want ADDRESS/PREFIX-LENGTH, such as %q", n+1, "0.0.0.0/0")
 		}
-		if masked := (&net.IPNet{IP: r.Dst.IP.Mask(r.Dst.Mask), Mask: r.Dst.Mask}); !masked.IP.Equal(r.Dst.IP) {
-			return fmt.Errorf("ipam.routes: dst %q has bits after its prefix: want %q", &r.Dst, masked)
+		if p, err := netip.ParsePrefix(r.Dst.String()); err == nil && p != p.Masked() {
+			return fmt.Errorf("ipam.routes: dst %q has bits after its prefix: want %q", p, p.Masked())
 		}
 	}
 	return nil
