@@ -307,7 +307,9 @@ func (o Options) ask(ctx context.Context, what, question, do, fix string) error 
 	answers := make(chan string, 1)
 	go func() {
 		var answer string
-		_, _ = fmt.Fscanln(o.Streams.In, &answer)
+		if _, err := fmt.Fscanln(o.Streams.In, &answer); err != nil {
+			answer = "" // not one word
+		}
 		answers <- strings.ToLower(answer)
 	}()
 	select {

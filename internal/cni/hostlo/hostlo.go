@@ -156,7 +156,7 @@ func expect(r *types100.Result, args *skel.CmdArgs) (name string, f segment.Frac
 }
 
 func checkPod(args *skel.CmdArgs, pod ns.NetNS, name string, c loopback.Config) error {
-	nic, _, err := find(pod, args, name)
+	nic, _, err := find(pod, args, "")
 	switch {
 	case err != nil:
 		return err

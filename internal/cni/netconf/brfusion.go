@@ -44,7 +44,7 @@ const (
 //	               also be reached through the guest, such as by host ports; default: none
 //
 // With the IPAM type "hostd" the section may have "routes", a list of routes as
-// in a CNI result, to networks without host bits. Without the key there is one default route for each family
+// in a CNI result, those of IPv4 to networks without host bits. Without the key there is one default route for each family
 // that has a gateway; with an empty list there is none.
 //
 // The capabilities "bandwidth" and "dns" (runtimeConfig) have precedence over the keys.
@@ -149,7 +149,7 @@ func (i *IPAM) complete() error {
 			return fmt.Errorf("ipam.routes: route %d has no dst: want ADDRESS/PREFIX-LENGTH, such as %q", n+1, "0.0.0.0/0")
 		}
 		masked := r.Dst
-		if masked.IP = r.Dst.IP.Mask(r.Dst.Mask); !masked.IP.Equal(r.Dst.IP) {
+		if masked.IP = r.Dst.IP.Mask(r.Dst.Mask); r.Dst.IP.To4() != nil && !masked.IP.Equal(r.Dst.IP) { // the kernel refuses it; it masks those of IPv6
 			return fmt.Errorf("ipam.routes: dst %q has bits after its prefix: want %q", &r.Dst, &masked)
 		}
 	}

@@ -104,13 +104,20 @@ func dropTable() error {
 	}))
 }
 
-// ignoreMissing passes over what a deletion or a list finds missing. A kernel without nftables, or without nfnetlink, has nothing of ours.
+// ignoreMissing passes over what a deletion finds missing. A kernel without nftables, or without nfnetlink, has nothing of ours.
 func ignoreMissing(err error) error {
-	none := []error{unix.ENOENT, unix.EOPNOTSUPP, unix.EINVAL, unix.EPROTONOSUPPORT}
-	if slices.ContainsFunc(none, func(e error) bool { return errors.Is(err, e) }) {
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EPROTONOSUPPORT) {
 		return nil
 	}
 	return err
+}
+
+// ignoreUnlisted is ignoreMissing for a question, to which a kernel without nftables answers EINVAL.
+func ignoreUnlisted(err error) error {
+	if errors.Is(err, unix.EINVAL) {
+		return nil
+	}
+	return ignoreMissing(err)
 }
 
 type chain struct {
@@ -253,7 +260,7 @@ func listHairpins() (links []string, err error) {
 	}
 	set, err := c.GetSetByName(table(), hairpins(table()).Name)
 	if err != nil {
-		return nil, ignoreMissing(fmt.Errorf("find set of table %s: %w", tableName, err))
+		return nil, ignoreUnlisted(fmt.Errorf("find set of table %s: %w", tableName, err))
 	}
 	have, err := c.GetSetElements(set)
 	if err != nil {

@@ -30,11 +30,14 @@ func (r refusing) apply() error {
 		{Code: ret, K: unix.SECCOMP_RET_ALLOW},
 	}
 	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	var pinned runtime.Pinner
+	defer pinned.Unpin()
+	pinned.Pin(&program)
+	pinned.Pin(&filter[0])
 	err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 	if err == nil {
 		err = unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&program)), 0, 0)
 	}
-	runtime.KeepAlive(filter)
 	return err
 }
 

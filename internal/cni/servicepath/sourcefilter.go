@@ -67,7 +67,7 @@ func listSources() (all []source, err error) {
 	for _, m := range sources(table()) {
 		set, err := c.GetSetByName(table(), m.Name)
 		if err != nil {
-			if ignoreMissing(err) == nil {
+			if ignoreUnlisted(err) == nil {
 				continue
 			}
 			return nil, fmt.Errorf("find map %s of table %s: %w", m.Name, tableName, err)

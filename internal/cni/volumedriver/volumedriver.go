@@ -123,7 +123,7 @@ func (d *driver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRe
 func (d *driver) NodePublishVolume(ctx context.Context, r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
 	p, err := parse(r)
 	if err == nil {
-		err = d.exclusively("publish", r.GetVolumeId(), p, func() error {
+		err = d.exclusively("publish", r.GetVolumeId(), func() published { return p }, func() error {
 			return d.publish(ctx, r.GetVolumeId(), p, r.GetVolumeContext()[volumeKey], r.GetVolumeCapability().GetMount().GetVolumeMountGroup(), r.GetReadonly())
 		})
 	}
@@ -223,8 +223,11 @@ func (d *driver) NodeUnpublishVolume(ctx context.Context, r *csi.NodeUnpublishVo
 	if id == "" || target == "" {
 		return nil, status.Error(codes.InvalidArgument, "volume_id or target_path is missing")
 	}
-	before, _ := d.records.read(id) // of which f reports an error
-	return &csi.NodeUnpublishVolumeResponse{}, d.exclusively("unpublish", id, before, func() error {
+	record := func() published {
+		p, _ := d.records.read(id) // of which the next function reports an error
+		return p
+	}
+	return &csi.NodeUnpublishVolumeResponse{}, d.exclusively("unpublish", id, record, func() error {
 		p, err := d.records.read(id)
 		if errors.Is(err, os.ErrNotExist) { // it is done, or was never published
 			p, err = published{}, nil
@@ -257,24 +260,34 @@ func (d *driver) withdraw(ctx context.Context, id string, p published) error {
 	return nil
 }
 
-// exclusively calls f unless a call for the ID, or for the volume of the host, is under way, logs it, and gives the error a code.
-func (d *driver) exclusively(what, id string, v published, f func() error) error {
-	shared := cmp.Or(v.Pod, id) + "/" + v.Name // other pods of the guest may have it
+// take marks what calls must not share; ok is false if another call has it. The caller calls done in any case.
+func (d *driver) take(key string) (done func(), ok bool) {
 	d.mu.Lock()
-	taken := d.busy[id] || d.busy[shared]
-	if !taken {
-		d.busy[id], d.busy[shared] = true, true
+	defer d.mu.Unlock()
+	if d.busy[key] {
+		return func() {}, false
 	}
-	d.mu.Unlock()
-	if taken {
-		return status.Errorf(codes.Aborted, "volume %s: another call is under way", id)
-	}
-	defer func() {
+	d.busy[key] = true
+	return func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		delete(d.busy, id)
-		delete(d.busy, shared)
-	}()
+		delete(d.busy, key)
+	}, true
+}
+
+// exclusively calls f unless a call for the ID, or for the volume of the host that of returns, is under way, logs it, and gives the
+// error a code.
+func (d *driver) exclusively(what, id string, of func() published, f func() error) error {
+	done, ok := d.take(id)
+	defer done()
+	if ok { // the record of the ID stays as it is now
+		v := of()
+		done, ok = d.take(cmp.Or(v.Pod, id) + "/" + v.Name) // other pods of the guest may have it
+		defer done()
+	}
+	if !ok {
+		return status.Errorf(codes.Aborted, "volume %s: another call is under way", id)
+	}
 	begin, err := time.Now(), f()
 	d.log.Info(what, "volume", id, "time", time.Since(begin), "error", err)
 	refusal := (*hostclient.Refusal)(nil)

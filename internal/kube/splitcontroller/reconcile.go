@@ -39,15 +39,20 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if p == nil {
 		return reconcile.Result{}, err
 	}
-	if err != nil {
-		return r.wait(p, err)
+	if err != nil { // nothing wakes a pod that waits for a place
+		return r.wait(p, err, r.retry)
 	}
 	err = r.execute(ctx, p, step)
 	switch refused := apierrors.IsForbidden(err) && len(step.Create) > 0; {
 	case refused && strings.Contains(err.Error(), "exceeded quota"): // of the API server's admission plugin
 		err, step.Again = r.forbidden(ctx, p, err), r.retry
 	case refused, errors.Is(err, errTaken):
-		return r.wait(p, err)
+		if !splitpod.Refused(p).IsZero() { // by a quota before, which others wait for no longer
+			if err := r.condition(ctx, p, corev1.ConditionFalse, notReadyReason); err != nil {
+				return reconcile.Result{}, err
+			}
+		}
+		return r.wait(p, err, min(max(r.retry, time.Since(p.CreationTimestamp.Time)/10), 12*r.retry))
 	}
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) { // the cache is behind
 		return reconcile.Result{RequeueAfter: r.retry / 10}, nil
@@ -59,10 +64,13 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{RequeueAfter: step.Again}, nil
 }
 
-// wait says why a pod waits, and has it looked at again: after retry to 12 times that, the later the older it is.
-func (r *reconciler) wait(p *corev1.Pod, why error) (reconcile.Result, error) {
+// notReadyReason is of the condition ReadyCondition.
+const notReadyReason = "FractionsNotReady"
+
+// wait says why a pod waits, and has it looked at again after the time.
+func (r *reconciler) wait(p *corev1.Pod, why error, after time.Duration) (reconcile.Result, error) {
 	r.warn(p, "SplitWaits", "Split", why.Error())
-	return reconcile.Result{RequeueAfter: min(max(r.retry, time.Since(p.CreationTimestamp.Time)/10), 12*r.retry)}, nil
+	return reconcile.Result{RequeueAfter: after}, nil
 }
 
 // warn records an event. The API server refuses one whose note has more than 1,024 bytes.
@@ -192,7 +200,7 @@ func (r *reconciler) execute(ctx context.Context, p *corev1.Pod, s splitpod.Step
 	if s.Ready != nil && *s.Ready {
 		err = r.condition(ctx, p, corev1.ConditionTrue, "FractionsReady")
 	} else if s.Ready != nil {
-		err = r.condition(ctx, p, corev1.ConditionFalse, "FractionsNotReady")
+		err = r.condition(ctx, p, corev1.ConditionFalse, notReadyReason)
 	}
 	return err
 }

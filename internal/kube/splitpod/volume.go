@@ -39,7 +39,7 @@ func (o Options) share(p *corev1.Pod, fractions []fraction) error {
 			var err error
 			if c := v.PersistentVolumeClaim; c != nil {
 				if modes, err = o.Claim(c.ClaimName); err != nil {
-					return err // nothing is known of the claim
+					return fmt.Errorf("volume %q of two fractions: read its claim: %w; create the claim before the pod", v.Name, err)
 				}
 			}
 			if v.VolumeSource, err = o.common(v, modes); err == nil && v.CSI != nil && p.Spec.HostUsers != nil && !*p.Spec.HostUsers {
