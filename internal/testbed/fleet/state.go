@@ -99,8 +99,11 @@ func readState(dir string) (n nodeState, err error) {
 	return n, nil
 }
 
-// The errors of Find for guests that the lab does not have, and that another process starts.
-var ErrNoGuest, ErrStarting = errors.New("no such guest"), errors.New("guest is being started")
+// ErrNoGuest is the error of Find for a guest that the lab does not have.
+var ErrNoGuest = errors.New("no such guest")
+
+// ErrStarting is the error of Find for a guest that another process starts.
+var ErrStarting = errors.New("guest is being started")
 
 // Find returns the guest name, which another process may have started. If the guest
 // has ended, or its start was interrupted, the error wraps guest.ErrDied.
