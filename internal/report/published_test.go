@@ -325,7 +325,7 @@ func handWritten(t *testing.T) (files []string) {
 }
 
 // versions are numbers that nobody measures: versions of programs, sections of papers, and aims.
-var versions = regexp.MustCompile(`(?i)\bApache-2\.0|§\d+\.\d+|\b(aim|AppArmor|CNI|containerd|CRI-O|Debian|Docker|ESXi|Go|Karpenter|Kafka|kernel|Kubernetes|libvirt|Linux|MySQL|nerdctl|NGINX|NVRAM|Podman|QEMU|SciMark|Spark|sysbench|systemd|TLS|Ubuntu|version|virtiofsd|Xen)( of)?( the)? \(?v?(\d:)?\d+\.\d+`)
+var versions = regexp.MustCompile(`(?i)\bApache-2\.0|§\d+\.\d+|\b(aim|AppArmor|CNI|containerd|CRI-O|Debian|Docker|ESXi|Go|Helm|Karpenter|Kafka|kernel|Kubernetes|libvirt|Linux|MySQL|nerdctl|NGINX|NVRAM|Podman|QEMU|SciMark|Spark|sysbench|systemd|TLS|Ubuntu|version|virtiofsd|Xen)( of)?( the)? \(?v?(\d:)?\d+\.\d+`)
 
 var notProse = regexp.MustCompile("(?s)<!-- begin (\\S+) -->.*?<!-- end \\S+ -->|```.*?```|`[^`]*`|\\]\\([^)]*\\)|(?m:^(?: {4}|\t)[^\n]*$)")
 

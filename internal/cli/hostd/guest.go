@@ -303,7 +303,7 @@ func (o Options) ask(ctx context.Context, what, question, do, fix string) error 
 	if o.Streams.In == nil || o.Streams.ErrWidth == 0 {
 		return fmt.Errorf("%s: %s: %s", do, what, fix)
 	}
-	fmt.Fprintf(o.Streams.Ungated().Err, "%s. %s [y/N] ", what, question)
+	_, _ = fmt.Fprintf(o.Streams.Ungated().Err, "%s. %s [y/N] ", what, question)
 	answers := make(chan string, 1)
 	go func() {
 		var answer string

@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"unnest.io/unnest/internal/measure/collocation"
+	"unnest.io/unnest/internal/measure/result"
 	"unnest.io/unnest/internal/measure/rundir"
 	"unnest.io/unnest/internal/measure/stack"
 	"unnest.io/unnest/internal/measure/workload"
@@ -55,6 +57,12 @@ func TestDomains(t *testing.T) {
 		t.Errorf("%+v\n%+v", a, b)
 	}
 	run := s.NewRun("id", 1, time.Now())
+	for i := range run.Cases {
+		run.Cases[i].Metrics = slices.DeleteFunc(slices.Clone(run.Cases[i].Metrics), func(m result.Metric) bool { return m.Name == collocation.Unsent })
+		if _, err := FromRun("r", run); err == nil || !strings.HasSuffix(err.Error(), "r was begun by an earlier version, which counted failed requests otherwise: measure it again") {
+			t.Errorf("resume without unsent: %v", err)
+		}
+	}
 	if got := run.Configurations[1]; got.Options["domains"] != "hvm1+hvm2(idle)+hvm3(idle)" || run.Cases[0].Intensity != 10 {
 		t.Errorf("run: %+v, %+v", got, run.Cases[0])
 	}

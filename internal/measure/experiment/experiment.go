@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	"unnest.io/unnest/internal/measure/collocation"
 	"unnest.io/unnest/internal/measure/result"
 	"unnest.io/unnest/internal/measure/stack"
 	"unnest.io/unnest/internal/measure/stats"
@@ -207,6 +208,10 @@ func fromRun(dir string, run result.Run, suites suites) (*Spec, error) {
 		j := slices.IndexFunc(run.Cases, func(r result.Case) bool { return r.Name == c.Name })
 		if j < 0 {
 			return nil, fmt.Errorf("read the experiment of the run: %s has no case %s, which its experiment file has", dir, c.Name)
+		}
+		unsent := func(m result.Metric) bool { return m.Name == collocation.Unsent }
+		if slices.ContainsFunc(c.Metrics, unsent) && !slices.ContainsFunc(run.Cases[j].Metrics, unsent) {
+			return nil, fmt.Errorf("read the experiment of the run: %s was begun by an earlier version, which counted failed requests otherwise: measure it again", dir)
 		}
 		s.Cases[i].Metrics = run.Cases[j].Metrics
 	}

@@ -97,6 +97,12 @@ type moment struct {
 	zero   string // what 0 means: after; empty: 0
 }
 
+// mayLack reports whether a column may be empty in all rows, because that says something.
+func (t *table) mayLack(at ref) bool {
+	return slices.Contains(append([]ref{t.gpus, t.when.ref, t.waiting.ref, t.reserved.ref}, t.inside...), at) ||
+		slices.ContainsFunc([]moment{t.starts, t.ends}, func(m moment) bool { return m.ref == at && m.empty != "" })
+}
+
 //go:embed columns/*.yaml
 var builtin embed.FS
 

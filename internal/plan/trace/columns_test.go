@@ -56,13 +56,25 @@ func TestOwnColumns(t *testing.T) {
 		}
 		addsUp(t, rep)
 	}
-	for column, want := range map[string]string{"column: request.cpu": "The column request.cpus is empty in all rows: correct it in jobs if it has another name.", "gpus: gpu": ""} {
-		if c, err = ParseColumns("jobs.yaml", []byte(strings.Replace(jobs, column, column+"s", 1))); err != nil {
+	for column, want := range map[string]string{"column: request.cpu": "The column request.cpus is empty in all rows: correct it in jobs if it has another name.", "gpus: gpu": "", "column: ended": "", "tables:\n  - user": ""} {
+		if c, err = ParseColumns("jobs.yaml", []byte(strings.NewReplacer("tables:\n  - user", "tables:\n  - waiting: {column: state, is: [queued]}\n    user", column, column+"s").Replace(jobs))); err != nil {
 			t.Fatal(err)
 		}
 		_, rep, err := Read(t.Context(), "jobs", []string{dir}, Options{Columns: c, MaxBroken: 1, Period: At(0)})
 		if err != nil || strings.Join(rep.Remarks, " ") != want {
 			t.Errorf("without %s: %v, remarks %q, want %q", column, err, rep.Remarks, want)
+		}
+	}
+	for format, files := range map[string]map[string]string{
+		"jobs":       {"trace.json": ""},
+		"google2019": {"instance_events.json": `{"time":"0","type":"3","collection_id":"1","instance_index":"0","resource_request":{"cpus":0.1}}`, "collection_events.json": `{"collection_id":"1","user":"ann"}`},
+	} {
+		o := Options{Period: At(0)}
+		if format == "jobs" {
+			o.Columns = c
+		}
+		if _, rep, err := Read(t.Context(), format, []string{write(t, files)}, o); (err != nil) != (format == "jobs") || len(rep.Remarks) > 0 || rep.Rows != len(files)-1 {
+			t.Errorf("%s: %v, %+v", format, err, rep)
 		}
 	}
 	if _, _, err := Read(t.Context(), "other", []string{dir}, Options{Columns: c}); err == nil || !strings.Contains(err.Error(), `unknown trace format "other"`) {

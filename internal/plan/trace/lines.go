@@ -71,8 +71,10 @@ func eachLine[T any](ctx context.Context, files []string, o *Options, rep *Repor
 		if !more {
 			return context.Cause(ctx)
 		}
+		rows, skipped := rep.Rows, len(rep.Unread) > 0
 		err := applyFile(ctx, out, free, o, rep, apply)
-		if errors.Is(err, errPast) {
+		// A file after such a one would be one, too: that it has no row to read is no error.
+		if errors.Is(err, errPast) || skipped && rep.Rows == rows && errors.As(err, new(fatal)) && ctx.Err() == nil {
 			rep.Unread = append(rep.Unread, path)
 			continue
 		}

@@ -415,8 +415,14 @@ func TestUnreadFilesInNoOrder(t *testing.T) {
 		{"3000000", "part-10.csv part-2.csv", ""},
 		{"1000000", "", "/part-2.csv: begins in the period, and "},
 		{"9223372036854775807", "part-10.csv part-2.csv", ""}, // after the trace
+		{"damaged", "part-10.csv part-2.csv", ""},
 	} {
 		dir := write(t, map[string]string{"task_events/part-1.csv": event("0", "1") + event("9223372036854775807", "2"), "task_events/part-10.csv": event("4000000", "3"), "task_events/part-2.csv": event(tt.last, "4"), "job_events/part.csv": ""})
+		if tt.last == "damaged" {
+			if err := os.WriteFile(filepath.Join(dir, "task_events/part-2.csv"), []byte{0x1f, 0x8b, 8, 0}, 0o600); err != nil { // of gzip
+				t.Fatal(err)
+			}
+		}
 		users, report, err := Read(t.Context(), "google2011", []string{dir}, Options{Period: At(2 * time.Second)})
 		if tt.err != "" {
 			if err == nil || !strings.Contains(err.Error(), tt.err) || !strings.Contains(err.Error(), "/part-10.csv, which is named before it, after that: name files in the order of time") {

@@ -87,7 +87,7 @@ func (c *Columns) each(ctx context.Context, paths []string, o *Options, rep *Rep
 		return apply(r)
 	})
 	for i := range *o.filled {
-		if t := c.tables[0]; !(*o.filled)[i].Load() && ref(i) != t.gpus && !slices.Contains(t.inside, ref(i)) {
+		if t := c.tables[0]; o.Columns == c && rep.Rows > 0 && !(*o.filled)[i].Load() && !t.mayLack(ref(i)) {
 			rep.Remarks = append(rep.Remarks, fmt.Sprintf("The column %s is empty in all rows: correct it in %s if it has another name.", t.cells[i], c.name))
 		}
 	}

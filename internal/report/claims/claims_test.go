@@ -195,6 +195,12 @@ func TestPartOfTheCases(t *testing.T) {
 			t.Errorf("%s: %v, %+v; want %q", name, r.Ours, r.Decision, want)
 		}
 	}
+	for _, extent := range []string{"", "worst"} { // has all cases, but not the configuration
+		c := claim(t, Claim{Case: "udp_rr/*", Metric: "performance", Configuration: "other", Baseline: "NoCont", Extent: extent}, "2 times")
+		if rows, _ := Test([]Claim{c}, map[string]provenance.Source{"brfusion": runOf(8, 0)}); rows[0].Why != "no values" {
+			t.Errorf("without the configuration: %+v", rows[0].Decision)
+		}
+	}
 }
 
 // Where a case could be the worst, but decides nothing, no other one is called the worst.

@@ -59,7 +59,8 @@ func (t *table) measure(c Claim) ours {
 	cases := slices.DeleteFunc(slices.Clone(t.input.Run.Cases), func(one result.Case) bool {
 		return one.Name != c.Case && !(many && strings.HasPrefix(one.Name, prefix))
 	})
-	if many && slices.ContainsFunc(cases, func(one result.Case) bool { return t.values[[2]string{c.Configuration, one.Name}] == nil }) {
+	has := slices.DeleteFunc(slices.Clone(cases), func(one result.Case) bool { return t.values[[2]string{c.Configuration, one.Name}] == nil })
+	if many && len(has) > 0 && len(has) < len(cases) {
 		return ours{why: "the run has only a part of the cases"}
 	}
 	if c.Extent == "" {

@@ -120,7 +120,7 @@ func LoadWarnings(samples []result.Sample) []string {
 	}
 	var warnings []string
 	if len(limits) > 0 {
-		warnings = append(warnings, "The load generator was at its limit, or late, in "+document.List(slices.Sorted(maps.Keys(limits)))+": the domains may answer more.")
+		warnings = append(warnings, "The load generator was at its limit or late, or the steps ended too early, in "+document.List(slices.Sorted(maps.Keys(limits)))+": the domains may answer more.")
 	}
 	if len(failed) > 0 {
 		warnings = append(warnings, "Requests had no answer in time in "+document.List(slices.Sorted(maps.Keys(failed)))+"; the tags of the samples name the causes.")

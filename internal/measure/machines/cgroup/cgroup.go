@@ -153,17 +153,18 @@ func (g *Group) Limit(processors int) error {
 }
 
 // Pause freezes the processes of the group until Resume. It does nothing on a host without control groups of
-// version 2: a process that the freezer of version 1 has does not end, even if it is killed.
+// version 2, which can freeze from Linux 5.2 on: a process that the freezer of version 1 has does not end, even if it is killed.
 func (g *Group) Pause(context.Context) error { return g.freeze("1") }
 
 // Resume lets the processes of the group run again.
 func (g *Group) Resume(context.Context) error { return g.freeze("0") }
 
 func (g *Group) freeze(frozen string) error {
-	if dir := g.dir("unified"); dir != "" {
-		return g.explain("freeze", setFile(dir, "cgroup.freeze", frozen))
+	dir := g.dir("unified")
+	if _, err := os.Stat(filepath.Join(dir, "cgroup.freeze")); dir == "" || errors.Is(err, os.ErrNotExist) {
+		return nil
 	}
-	return nil
+	return g.explain("freeze", setFile(dir, "cgroup.freeze", frozen))
 }
 
 func (g *Group) explain(what string, err error) error {

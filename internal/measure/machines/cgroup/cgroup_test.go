@@ -66,6 +66,16 @@ func TestGroup(t *testing.T) {
 			t.Errorf("counted by %s, want %s", got, tt.counted)
 		}
 	}
+	g, err := New(hierarchy(t, map[string]string{"cgroup.controllers": "cpu cpuset", "cgroup.subtree_control": "", "lab/cgroup.subtree_control": ""}), "lab/hvm1", "0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = g.Pause(t.Context()); err != nil { // before Linux 5.2
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(g.Counted(), "cgroup.freeze")); err == nil {
+		t.Error("made cgroup.freeze")
+	}
 	if low, high := weightOf(2), weightOf(262144); low != 1 || high != 10000 || weightOf(1024) != 39 {
 		t.Errorf("weights %d, %d, %d", low, weightOf(1024), high)
 	}

@@ -280,7 +280,7 @@ func (s *Study) findFullLoad(ctx context.Context, of fullOf, k experiment.Case) 
 	text := fmt.Sprintf("The full load of %s with documents of %d B was %.0f requests/s.", strings.ToUpper(string(of.kind)), of.size, s.full[of])
 	s.Holds(text)
 	if peak.limit != "" {
-		s.Note(text + " The load generator was at its limit or late: " + peak.limit + ".")
+		s.Note(text + " The load generator was at its limit or late, or the steps ended too early: " + peak.limit + ".")
 	}
 	return nil
 }

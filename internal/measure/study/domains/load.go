@@ -68,8 +68,10 @@ func (s *Study) raise(ctx context.Context, e experiment.Execution) (loadStep, er
 	var here []*guestDomain // nil: before the first step, and after one that a server did not survive
 	return climb(e.Case.Params.Step, func(rate int) (step loadStep, err error) {
 		if here == nil {
-			if here, err = s.present(ctx, e.Configuration); err != nil {
-				return loadStep{}, err
+			if here, err = s.present(ctx, e.Configuration); ctx.Err() != nil || errors.Is(err, experiment.ErrFatal) {
+				return loadStep{}, cmp.Or(context.Cause(ctx), err)
+			} else if err != nil { // present starts those again that are stale
+				return loadStep{unanswered: err, exhausted: true, limit: fmt.Sprintf("it ended at %d requests/s, because servers did not start again (%v)", rate, err)}, nil
 			}
 		}
 		rates := map[string]int{}
@@ -98,7 +100,7 @@ func climb(by int, load func(rate int) (loadStep, error)) (loadStep, error) {
 			ramp.Add(rate, step.throughput()/float64(len(step.loads)))
 		case len(steps) > 0:
 			ramp.Add(rate, 0)
-		case by > 0 || rate < 4:
+		case by > 0 || rate < 4 || step.exhausted:
 			return loadStep{}, step.unanswered
 		default:
 			ramp.First = rate / 4 // a domain on a busy machine may be as slow

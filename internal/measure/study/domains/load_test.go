@@ -93,6 +93,15 @@ func TestClimb(t *testing.T) {
 			}
 			return step, nil
 		}, "20 40", 40, "no port", ""},
+		{"does not start again", 0, func(rate int) (loadStep, error) {
+			if rate == 80 {
+				return loadStep{unanswered: collapsed, exhausted: true, limit: "gone"}, nil
+			}
+			return answers(rate), nil
+		}, "20 40 80", 40, "gone", ""},
+		{"does not start at first", 0, func(int) (loadStep, error) {
+			return loadStep{unanswered: collapsed, exhausted: true}, nil
+		}, "20", 0, "", "no answer"},
 		{"never falls", 1, collapsesAbove(1000), "198 199 200", 200, "it ended after 200 steps, before the throughput fell", ""},
 		{"never falls, doubling", 0, collapsesAbove(2_000_000), "327680 655360", 655360, "it ended after 16 steps, before the throughput fell", ""},
 	} {
@@ -157,6 +166,9 @@ func TestPauseContainer(t *testing.T) {
 
 // The counter that takes no time to start is the last to start and the first to stop.
 func TestChooseCounters(t *testing.T) {
+	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
+		t.Skip("needs root, to count with BPF: set UNNEST_PRIVILEGED=1")
+	}
 	counters := newStudy(t).chooseCounters()
 	if reflect.ValueOf(counters[len(counters)-1]).Pointer() != reflect.ValueOf(countTimes).Pointer() {
 		t.Errorf("the last of %d counters does not count times", len(counters))

@@ -106,7 +106,10 @@ func (h xenCounters) countProcessors(groups map[string]*cgroup.Group) (stopCount
 	}
 	begun := xen.Tables(printed.String())
 	return func() (map[string][]workload.Value, error) {
-		waitFor(func() bool { _, err := xen.ParseTop(printed.String()); return err == nil })
+		waitFor(func() bool {
+			_, err := xen.ParseTop(printed.String())
+			return err == nil && xen.Tables(printed.String()) > begun
+		})
 		samples, errTop := xen.ParseTop(printed.String())
 		all, err := inner()
 		stop()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -71,7 +72,7 @@ func (f *fakeTop) Start(_ context.Context, c place.Command) (place.Process, erro
 }
 
 func (f *fakeTop) print(percent float64) {
-	fmt.Fprintf(f.printed, " NAME STATE CPU(sec) CPU(%%)\n Domain-0 -----r 1 %.1f\n unnest-run-a-xen-pv1 -----r 1 %.1f\n", 2*percent, percent)
+	_, _ = fmt.Fprintf(f.printed, " NAME STATE CPU(sec) CPU(%%)\n Domain-0 -----r 1 %.1f\n unnest-run-a-xen-pv1 -----r 1 %.1f\n", 2*percent, percent)
 }
 
 // Only tables count whose intervals are between the begin of the load and its end, when what counts meanwhile stops.
@@ -102,4 +103,14 @@ func TestCountProcessors(t *testing.T) {
 			t.Errorf("tables %v: %v, %v; want %v", tt.tables, values, err, tt.want)
 		}
 	}
+	synctest.Test(t, func(t *testing.T) { // a load that ends before xentop prints
+		stop, err := h.countProcessors(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(time.Second, func() { top.print(20) })
+		if values, err := stop(); err != nil || byMetric(t, values["xen-pv1"])[collocation.Utilisation] != 20 {
+			t.Errorf("short load: %v, %v", values, err)
+		}
+	})
 }
