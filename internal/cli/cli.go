@@ -79,7 +79,7 @@ func unread(err error) bool {
 	return errors.Is(err, syscall.EPIPE) && !stopped && !errors.Is(err, context.Canceled)
 }
 
-// oneLine returns the text of err in one line, without control characters: it may name what a file says. by says why its context ended.
+// oneLine returns the text of err in one line, without control characters: it may quote a file. by says why its context ended.
 func oneLine(err error, by interrupted) string {
 	text := strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ")
 	return document.Clean(strings.ReplaceAll(text, context.Canceled.Error(), by.Error()))

@@ -144,14 +144,6 @@ func (k *kubernetes) splitFamilies() {
 			return slices.Equal(k.answers("own-node1", 1, netip.AddrPortFrom(a, 80)), []string{"back"})
 		})
 	}
-	k.ctl("delete", "deployment/split", "service/split", "--wait", podLimit)
-	k.eventually("no fraction is left", func() bool {
-		return strings.TrimSpace(k.ctl("get", "pods", "--selector=app=split", "--output=name")) == ""
-	})
+	k.splitRemoved()
 	k.eventually("no segment is left", func() bool { return k.segments() == "" })
-	for node, tables := range k.onNodes("nft list tables") {
-		if strings.Contains(tables, "unnest-segment") {
-			k.t.Errorf("%s has packet filters of segments:\n%s", node, tables)
-		}
-	}
 }

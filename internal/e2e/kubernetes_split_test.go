@@ -406,10 +406,12 @@ func (k *kubernetes) splitDeleted() {
 	k.eventually("no segment is left", func() bool { return k.segments() == "" })
 }
 
-// splitRemoved deletes what splitDeployment has made. No packet filter of a segment is left on the nodes.
+// splitRemoved deletes what splitDeployment or splitFamilies has made. No fraction, and no packet filter of a segment on the nodes, is left.
 func (k *kubernetes) splitRemoved() {
-	k.ctl("delete", "deployment/split", "service/split", "pod/client", "--wait", podLimit)
-	k.eventually("no pod is left", func() bool { return strings.TrimSpace(k.ctl("get", "pods", "--output=name")) == "" })
+	k.ctl("delete", "deployment/split", "service/split", "pod/client", "--ignore-not-found", "--wait", podLimit)
+	k.eventually("no fraction is left", func() bool {
+		return strings.TrimSpace(k.ctl("get", "pods", "--selector="+splitpod.PodLabel, "--output=name")) == ""
+	})
 	for node, tables := range k.onNodes("nft list tables") {
 		if strings.Contains(tables, "unnest-segment") {
 			k.t.Errorf("%s has packet filters of segments:\n%s", node, tables)

@@ -158,9 +158,9 @@ func TestCombineNamesWhatIsLeftOut(t *testing.T) {
 	without(3, "udp_rr/1024", "") // the other three have it
 	warnings := comparison.Combine(inputs, nil).Warnings
 	for _, want := range []string{
-		"Left out: case udp_rr/64, only in run1.",
-		"Left out: case udp_rr/256, only in runs other than run1, which is named first.",
-		"Left out: configuration BrFusion, only in runs other than run1, which is named first.",
+		"Left out: case udp_rr/64, only in the first run.",
+		"Left out: case udp_rr/256, only in later runs.",
+		"Left out: configuration BrFusion, only in later runs.",
 	} {
 		if !slices.Contains(warnings, want) {
 			t.Errorf("%q, want %q", warnings, want)

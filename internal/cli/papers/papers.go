@@ -133,12 +133,10 @@ func (g *given) replace(dirs []string) error {
 			if published.Run.Experiment != experiment {
 				continue
 			}
-			claimed := input
-			for _, c := range published.Run.Cases { // claims about all cases are about those of the published run, too
-				if !slices.ContainsFunc(input.Run.Cases, func(has result.Case) bool { return has.Name == c.Name }) {
-					claimed.Run.Cases = append(slices.Clip(claimed.Run.Cases), c)
-				}
-			}
+			claimed := input // claims about all cases are about those of the published run, too
+			claimed.Run.Cases = slices.Concat(input.Run.Cases, slices.DeleteFunc(slices.Clone(published.Run.Cases), func(c result.Case) bool {
+				return slices.ContainsFunc(input.Run.Cases, func(has result.Case) bool { return has.Name == c.Name })
+			}))
 			g.runs[name], used = claimed, true
 			if difference := comparison.SetupDifference(published.Run, input.Run); difference != "" {
 				warnings = append(warnings, fmt.Sprintf("The run (B) is not set up as the published one (A): %s.", difference))

@@ -116,11 +116,8 @@ func (c *command) frontier(ctx context.Context, in input, measured summary.Laten
 		return doc, fmt.Errorf("plan: %w", err)
 	}
 	var price *summary.CutPrice
-	if models := c.setting.Models; c.hostlo.dir != "" {
-		if c.setting.Today != nil {
-			models = c.setting.Today.Models
-		}
-		price = summary.NewCutPrice(measured, c.hostlo.linkCPU, models)
+	if c.hostlo.dir != "" {
+		price = summary.NewCutPrice(measured, c.hostlo.linkCPU, c.setting.Catalogue())
 	}
 	return plans.Frontier(summary.NewFrontier(all, use, price, c.settings(), in.readings)), nil
 }

@@ -118,7 +118,7 @@ const aliasPrefix = "unnest:segment:"
 func alias(args *skel.CmdArgs) string { return aliasPrefix + args.ContainerID + "/" + args.IfName }
 
 // find returns the attachment's endpoint in the pod, nil for none, and whether the
-// pod has one of another attachment. A tunnel with the name, if it is not "", belongs to the attachment if an ADD was killed before it marked it.
+// pod has one of another attachment. A tunnel with the name and without an alias is the attachment's, too: its ADD was killed before it marked it. The name "" finds none.
 func find(pod ns.NetNS, args *skel.CmdArgs, name string) (ours netlink.Link, others bool, err error) {
 	err = pod.Do(func(ns.NetNS) error {
 		links, err := netlinksafe.LinkList()

@@ -44,7 +44,7 @@ const (
 //	               also be reached through the guest, such as by host ports; default: none
 //
 // With the IPAM type "hostd" the section may have "routes", a list of routes as
-// in a CNI result, those of IPv4 to networks without host bits. Without the key there is one default route for each family
+// in a CNI result. Without the key there is one default route for each family
 // that has a gateway; with an empty list there is none.
 //
 // The capabilities "bandwidth" and "dns" (runtimeConfig) have precedence over the keys.
@@ -147,10 +147,6 @@ func (i *IPAM) complete() error {
 	for n, r := range i.Routes {
 		if r.Dst.IP == nil {
 			return fmt.Errorf("ipam.routes: route %d has no dst: want ADDRESS/PREFIX-LENGTH, such as %q", n+1, "0.0.0.0/0")
-		}
-		masked := r.Dst
-		if masked.IP = r.Dst.IP.Mask(r.Dst.Mask); r.Dst.IP.To4() != nil && !masked.IP.Equal(r.Dst.IP) { // the kernel refuses it; it masks those of IPv6
-			return fmt.Errorf("ipam.routes: dst %q has bits after its prefix: want %q", &r.Dst, &masked)
 		}
 	}
 	return nil

@@ -71,7 +71,6 @@ func TestErrorsNameTheKey(t *testing.T) {
 		{`"type":"host-local"`, `"type":"a/b"`, "ipam.type "},
 		{`"type":"host-local"`, `"type":"hostd","routes":1`, "ipam.routes"},
 		{`"type":"host-local"`, `"type":"hostd","routes":[{"gw":"10.0.0.1"}]`, "ipam.routes"},
-		{`"type":"host-local"`, `"type":"hostd","routes":[{"dst":"10.99.0.1/16"}]`, `ipam.routes: dst "10.99.0.1/16" has bits after its prefix: want "10.99.0.0/16"`},
 		{least, ``, "parse network configuration"},
 		{least, `[]`, "parse network configuration"},
 	} {

@@ -56,25 +56,31 @@ func write(changes func(c *nftables.Conn) error) error {
 	return nil
 }
 
-// writeWithSets is write of changes that add sets, unless these are there with other flags: from an earlier version, or restored.
-func writeWithSets(changes func(c *nftables.Conn, addSets bool) error) error {
-	err := write(func(c *nftables.Conn) error { return changes(c, true) })
+// writeWithSets adds the table and sets, and writes changes. Sets that are there with other flags, from an earlier version or
+// restored, stay.
+func writeWithSets(sets []*nftables.Set, changes func(c *nftables.Conn, t *nftables.Table) error) error {
+	with := func(sets ...*nftables.Set) error {
+		return write(func(c *nftables.Conn) error {
+			t := c.AddTable(table())
+			for _, set := range sets {
+				if err := c.AddSet(set, nil); err != nil {
+					return err
+				}
+			}
+			return changes(c, t)
+		})
+	}
+	err := with(sets...)
 	if errors.Is(err, unix.EEXIST) {
-		err = write(func(c *nftables.Conn) error { return changes(c, false) })
+		err = with()
 	}
 	return err
 }
 
 // filterGuest makes or repairs the guest's table, and adds the link.
 func filterGuest(link string) error {
-	return writeWithSets(func(c *nftables.Conn, addSet bool) error {
-		t := c.AddTable(table())
-		set := hairpins(t)
-		if addSet {
-			if err := c.AddSet(set, nil); err != nil {
-				return err
-			}
-		}
+	set := hairpins(table())
+	return writeWithSets([]*nftables.Set{set}, func(c *nftables.Conn, t *nftables.Table) error {
 		addChains(c, guestChains(t, set))
 		return c.SetAddElements(set, hairpin(link))
 	})

@@ -37,16 +37,7 @@ func (s source) element() []nftables.SetElement {
 
 // filterSource makes or repairs the chains of sources, and adds one.
 func filterSource(s source) error {
-	return writeWithSets(func(c *nftables.Conn, addSets bool) error {
-		t := c.AddTable(table())
-		for _, set := range sources(t) {
-			if !addSets {
-				break
-			}
-			if err := c.AddSet(set, nil); err != nil {
-				return err
-			}
-		}
+	return writeWithSets(sources(table()), func(c *nftables.Conn, t *nftables.Table) error {
 		addChains(c, sourceChains(t))
 		return c.SetAddElements(s.set(t), s.element())
 	})

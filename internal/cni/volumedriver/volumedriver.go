@@ -123,8 +123,10 @@ func (d *driver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRe
 func (d *driver) NodePublishVolume(ctx context.Context, r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
 	p, err := parse(r)
 	if err == nil {
-		err = d.exclusively("publish", r.GetVolumeId(), func() published { return p }, func() error {
-			return d.publish(ctx, r.GetVolumeId(), p, r.GetVolumeContext()[volumeKey], r.GetVolumeCapability().GetMount().GetVolumeMountGroup(), r.GetReadonly())
+		err = d.exclusively("publish", r.GetVolumeId(), func() error {
+			return d.serialize(p.onHost(r.GetVolumeId()), func() error {
+				return d.publish(ctx, r.GetVolumeId(), p, r.GetVolumeContext()[volumeKey], r.GetVolumeCapability().GetMount().GetVolumeMountGroup(), r.GetReadonly())
+			})
 		})
 	}
 	return &csi.NodePublishVolumeResponse{}, err
@@ -223,11 +225,7 @@ func (d *driver) NodeUnpublishVolume(ctx context.Context, r *csi.NodeUnpublishVo
 	if id == "" || target == "" {
 		return nil, status.Error(codes.InvalidArgument, "volume_id or target_path is missing")
 	}
-	record := func() published {
-		p, _ := d.records.read(id) // of which the next function reports an error
-		return p
-	}
-	return &csi.NodeUnpublishVolumeResponse{}, d.exclusively("unpublish", id, record, func() error {
+	return &csi.NodeUnpublishVolumeResponse{}, d.exclusively("unpublish", id, func() error {
 		p, err := d.records.read(id)
 		if errors.Is(err, os.ErrNotExist) { // it is done, or was never published
 			p, err = published{}, nil
@@ -236,7 +234,7 @@ func (d *driver) NodeUnpublishVolume(ctx context.Context, r *csi.NodeUnpublishVo
 			return err
 		}
 		p.Target = target
-		return d.withdraw(ctx, id, p)
+		return d.serialize(p.onHost(id), func() error { return d.withdraw(ctx, id, p) })
 	})
 }
 
@@ -260,35 +258,29 @@ func (d *driver) withdraw(ctx context.Context, id string, p published) error {
 	return nil
 }
 
-// take marks what calls must not share; ok is false if another call has it. The caller calls done in any case.
-func (d *driver) take(key string) (done func(), ok bool) {
+// onHost names the volume of the host, which several pods of the guest may have; that of an ID without a record is none.
+func (p published) onHost(id string) string { return cmp.Or(p.Pod, id) + "/" + p.Name }
+
+// serialize calls f unless a call for the key is under way.
+func (d *driver) serialize(key string, f func() error) error {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.busy[key] {
-		return func() {}, false
-	}
+	taken := d.busy[key]
 	d.busy[key] = true
-	return func() {
+	d.mu.Unlock()
+	if taken {
+		return status.Errorf(codes.Aborted, "volume %s: another call is under way", key)
+	}
+	defer func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		delete(d.busy, key)
-	}, true
+	}()
+	return f()
 }
 
-// exclusively calls f unless a call for the ID, or for the volume of the host that of returns, is under way, logs it, and gives the
-// error a code.
-func (d *driver) exclusively(what, id string, of func() published, f func() error) error {
-	done, ok := d.take(id)
-	defer done()
-	if ok { // the record of the ID stays as it is now
-		v := of()
-		done, ok = d.take(cmp.Or(v.Pod, id) + "/" + v.Name) // other pods of the guest may have it
-		defer done()
-	}
-	if !ok {
-		return status.Errorf(codes.Aborted, "volume %s: another call is under way", id)
-	}
-	begin, err := time.Now(), f()
+// exclusively calls f unless a call for the ID is under way, logs it, and gives the error a code.
+func (d *driver) exclusively(what, id string, f func() error) error {
+	begin, err := time.Now(), d.serialize(id, f)
 	d.log.Info(what, "volume", id, "time", time.Since(begin), "error", err)
 	refusal := (*hostclient.Refusal)(nil)
 	switch _, coded := status.FromError(err); {

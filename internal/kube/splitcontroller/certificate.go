@@ -18,7 +18,6 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -81,10 +80,9 @@ func (c *certificates) ensure(ctx context.Context) error {
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("read secret: %w", err)
 	}
-	missing := apierrors.IsNotFound(err)
 	pair, err := tls.X509KeyPair(s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey])
 	if err != nil || pair.Leaf.NotAfter.Sub(now) < remaining || pair.Leaf.VerifyHostname(c.host()) != nil || c.lacksIP(pair.Leaf) {
-		if pair, err = c.make(ctx, &s, pair.Leaf, missing, now); err != nil {
+		if pair, err = c.make(ctx, &s, pair.Leaf, now); err != nil {
 			return fmt.Errorf("make certificate: %w", err)
 		}
 	}
@@ -104,7 +102,7 @@ func (c *certificates) lacksIP(leaf *x509.Certificate) bool {
 
 // make makes a certificate and keeps it, with the IP addresses of the old one (nil: none), which other processes may have. If another
 // process is faster, it fails.
-func (c *certificates) make(ctx context.Context, s *corev1.Secret, old *x509.Certificate, missing bool, now time.Time) (tls.Certificate, error) {
+func (c *certificates) make(ctx context.Context, s *corev1.Secret, old *x509.Certificate, now time.Time) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return tls.Certificate{}, err
@@ -139,7 +137,7 @@ func (c *certificates) make(ctx context.Context, s *corev1.Secret, old *x509.Cer
 		corev1.TLSCertKey:       encode("CERTIFICATE", der),
 		corev1.TLSPrivateKeyKey: encode("PRIVATE KEY", private),
 	}
-	if missing {
+	if s.ResourceVersion == "" {
 		err = c.client.Create(ctx, s)
 	} else {
 		err = c.client.Update(ctx, s)

@@ -40,19 +40,19 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	if err != nil { // nothing wakes a pod that waits for a place
-		return r.wait(p, err, r.retry)
+		r.warn(p, "SplitWaits", "Split", err.Error())
+		return reconcile.Result{RequeueAfter: r.retry}, nil
 	}
 	err = r.execute(ctx, p, step)
 	switch refused := apierrors.IsForbidden(err) && len(step.Create) > 0; {
 	case refused && strings.Contains(err.Error(), "exceeded quota"): // of the API server's admission plugin
 		err, step.Again = r.forbidden(ctx, p, err), r.retry
 	case refused, errors.Is(err, errTaken):
-		if !splitpod.Refused(p).IsZero() { // by a quota before, which others wait for no longer
-			if err := r.condition(ctx, p, corev1.ConditionFalse, notReadyReason); err != nil {
-				return reconcile.Result{}, err
-			}
+		r.warn(p, "SplitWaits", "Split", err.Error())
+		err, step.Again = nil, min(max(r.retry, time.Since(p.CreationTimestamp.Time)/10), 12*r.retry)
+		if !splitpod.Refused(p).IsZero() { // it waited for a quota before: younger pods need not wait for it any longer
+			err = r.condition(ctx, p, corev1.ConditionFalse, notReadyReason)
 		}
-		return r.wait(p, err, min(max(r.retry, time.Since(p.CreationTimestamp.Time)/10), 12*r.retry))
 	}
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) { // the cache is behind
 		return reconcile.Result{RequeueAfter: r.retry / 10}, nil
@@ -64,14 +64,8 @@ func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{RequeueAfter: step.Again}, nil
 }
 
-// notReadyReason is of the condition ReadyCondition.
+// notReadyReason is why ReadyCondition is false while a companion is not ready.
 const notReadyReason = "FractionsNotReady"
-
-// wait says why a pod waits, and has it looked at again after the time.
-func (r *reconciler) wait(p *corev1.Pod, why error, after time.Duration) (reconcile.Result, error) {
-	r.warn(p, "SplitWaits", "Split", why.Error())
-	return reconcile.Result{RequeueAfter: after}, nil
-}
 
 // warn records an event. The API server refuses one whose note has more than 1,024 bytes.
 func (r *reconciler) warn(p *corev1.Pod, reason, action, note string) {
@@ -105,7 +99,7 @@ func (r *reconciler) next(ctx context.Context, from client.Reader, request recon
 	prepared := map[types.UID]*corev1.Pod{}
 	for i := range all.Items {
 		f := &all.Items[i]
-		if mine := r.prepared[f.UID]; mine != nil && f.Labels[splitpod.PodLabel] == "" { // *f is the list's, what it refers to the cache's
+		if mine := r.prepared[f.UID]; mine != nil && f.Labels[splitpod.PodLabel] == "" { // the list owns *f, and the cache its maps and slices: *f is replaced, not changed
 			prepared[f.UID], *f = mine, *mine
 		}
 	}

@@ -64,7 +64,7 @@ func hold(p *corev1.Pod, companions []*corev1.Pod, in Cluster) (Step, error) {
 		return Step{}, err
 	}
 	if !prepared(p) {
-		if len(p.Spec.SchedulingGates) > 1 {
+		if !placeless(p) {
 			return Step{}, errors.New("the pod has other scheduling gates")
 		}
 		place, err := Place(append([]*corev1.Pod{p}, want...), in)

@@ -35,14 +35,8 @@ func (o Options) share(p *corev1.Pod, fractions []fraction) error {
 			in = []int{0}
 		}
 		if len(in) > 1 && !copied(v) {
-			var modes []corev1.PersistentVolumeAccessMode
 			var err error
-			if c := v.PersistentVolumeClaim; c != nil {
-				if modes, err = o.Claim(c.ClaimName); err != nil {
-					return fmt.Errorf("volume %q of two fractions: read its claim: %w; create the claim before the pod", v.Name, err)
-				}
-			}
-			if v.VolumeSource, err = o.common(v, modes); err == nil && v.CSI != nil && p.Spec.HostUsers != nil && !*p.Spec.HostUsers {
+			if v.VolumeSource, err = o.common(v); err == nil && v.CSI != nil && p.Spec.HostUsers != nil && !*p.Spec.HostUsers {
 				err = errors.New("the runtime cannot map the owners of its files, as hostUsers: false asks")
 			}
 			if err != nil {
@@ -56,8 +50,8 @@ func (o Options) share(p *corev1.Pod, fractions []fraction) error {
 	return nil
 }
 
-// common returns what several fractions have in place of a volume. modes are those of its claim.
-func (o Options) common(v corev1.Volume, modes []corev1.PersistentVolumeAccessMode) (corev1.VolumeSource, error) {
+// common returns what several fractions have in place of a volume.
+func (o Options) common(v corev1.Volume) (corev1.VolumeSource, error) {
 	switch {
 	case v.EmptyDir != nil && o.Span == SpanNetwork:
 		return v.VolumeSource, errors.New("an emptyDir is on one host, which those of the span network need not have")
@@ -69,10 +63,14 @@ func (o Options) common(v corev1.Volume, modes []corev1.PersistentVolumeAccessMo
 			name = fmt.Sprintf("%x", sha256.Sum256([]byte(name)))[:maxVolumeName]
 		}
 		return corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: VolumeDriver, VolumeAttributes: map[string]string{"name": name, "key": o.Key}}}, nil
-	case v.PersistentVolumeClaim != nil && !manyNodes(modes):
-		return v.VolumeSource, fmt.Errorf("its claim %q has the access modes %v, of which neither ReadWriteMany nor ReadOnlyMany lets several nodes mount it", v.PersistentVolumeClaim.ClaimName, modes)
 	case v.PersistentVolumeClaim != nil:
-		return v.VolumeSource, nil
+		modes, err := o.Claim(v.PersistentVolumeClaim.ClaimName)
+		if err != nil {
+			err = fmt.Errorf("its claim cannot be read (%w): create the claim before the pod", err)
+		} else if !manyNodes(modes) {
+			err = fmt.Errorf("its claim %q has the access modes %v, of which neither ReadWriteMany nor ReadOnlyMany lets several nodes mount it", v.PersistentVolumeClaim.ClaimName, modes)
+		}
+		return v.VolumeSource, err
 	}
 	return v.VolumeSource, errors.New("nodes cannot share it")
 }

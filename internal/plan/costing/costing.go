@@ -306,6 +306,14 @@ func (s Setting) play(h cluster.History, r Replayed) (summary.UserReplay, error)
 	return u, nil
 }
 
+// Catalogue returns the models on sale: of a cluster those that it can have.
+func (s Setting) Catalogue() cluster.Catalogue {
+	if s.Today != nil {
+		return s.Today.Models
+	}
+	return s.Models
+}
+
 // Settings says what the figures depend on. A cluster names its catalogues itself.
 func (s Setting) Settings(o catalogue.Offer) summary.Settings {
 	p := s.Packing
@@ -317,14 +325,11 @@ func (s Setting) Settings(o catalogue.Offer) summary.Settings {
 	if p.Host != (cluster.Resources{}) {
 		settings.Host = p.Host.String()
 	}
-	models := s.Models
 	if s.Today == nil {
 		o = o.Named()
 		settings.Catalogues, settings.Prices, settings.Term, settings.KubeReserved = o.Names(), o.PriceDates(), o.Prices.Term, o.KubeReserved()
-	} else {
-		models = s.Today.Models
 	}
-	for _, m := range models {
+	for _, m := range s.Catalogue() {
 		settings.Catalogue = append(settings.Catalogue, summary.Model{
 			Name: m.Name, VCPU: float64(m.Size.CPU) / cluster.VCPU, GiB: float64(m.Size.Memory) / (1 << 30), Price: summary.Dollars(m.Price), Pods: m.Pods, Arch: m.Arch,
 		})

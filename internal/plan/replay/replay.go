@@ -147,8 +147,7 @@ type replay struct {
 	out       Timeline
 }
 
-// lifetime is the time of purchase of a VM, and the time since which it is empty, below 0 if it
-// is not.
+// lifetime is a VM, when it was bought, and since when it is empty: below 0 while it is not.
 type lifetime struct {
 	vm              int
 	bought, emptied time.Duration

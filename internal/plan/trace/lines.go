@@ -73,7 +73,7 @@ func eachLine[T any](ctx context.Context, files []string, o *Options, rep *Repor
 		}
 		rows, skipped := rep.Rows, len(rep.Unread) > 0
 		err := applyFile(ctx, out, free, o, rep, apply)
-		// A file after such a one would be one, too: that it has no row to read is no error.
+		// Files after a skipped one are later still: one without a readable row is skipped, too.
 		if errors.Is(err, errPast) || skipped && rep.Rows == rows && errors.As(err, new(fatal)) && ctx.Err() == nil {
 			rep.Unread = append(rep.Unread, path)
 			continue

@@ -81,13 +81,14 @@ func (c *Columns) each(ctx context.Context, paths []string, o *Options, rep *Rep
 		case c.sorted && r.at < last:
 			return fmt.Errorf("time goes back from %d to %d %s: name files in the order of time", last, r.at, c.time.unit)
 		case c.sorted && len(rep.Unread) > 0:
-			return fmt.Errorf("begins in the period, and %s, which is named before it, after that: name files in the order of time", display(rep.Unread[0]))
+			return fmt.Errorf("has rows in the period, but %s, named before it, begins after the period: name files in the order of time", display(rep.Unread[0]))
 		}
 		last = r.at
 		return apply(r)
 	})
-	for i := range *o.filled {
-		if t := c.tables[0]; o.Columns == c && rep.Rows > 0 && !(*o.filled)[i].Load() && !t.mayLack(ref(i)) {
+	own := o.Columns == c && rep.Rows > 0
+	for i := range o.filled {
+		if t := c.tables[0]; own && !o.filled[i].Load() && !t.mayLack(ref(i)) {
 			rep.Remarks = append(rep.Remarks, fmt.Sprintf("The column %s is empty in all rows: correct it in %s if it has another name.", t.cells[i], c.name))
 		}
 	}

@@ -64,9 +64,9 @@ func (c *Columns) parse(o *Options) parse[record] {
 		if err != nil || why != kept {
 			return why, err
 		}
-		for i := range *o.filled {
-			if filled := &(*o.filled)[i]; len(cells[i]) > 0 && !filled.Load() {
-				filled.Store(true)
+		for i := range o.filled {
+			if len(cells[i]) > 0 && !o.filled[i].Load() {
+				o.filled[i].Store(true)
 			}
 		}
 		*r = record{of: t}

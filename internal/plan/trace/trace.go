@@ -63,7 +63,7 @@ type Options struct {
 
 	// Times in the trace, in ns; the greatest and the least: none was seen.
 	earliest, latest *atomic.Int64
-	filled           *[]atomic.Bool // which columns of JSON are not empty in some row
+	filled           []atomic.Bool // which columns of JSON have a value in some row; nil: not JSON
 }
 
 // Period is a span of trace time with both ends included, or an instant where they are
@@ -185,8 +185,8 @@ func (o *Options) complete(c *Columns) error {
 	o.earliest, o.latest = new(atomic.Int64), new(atomic.Int64)
 	o.earliest.Store(math.MaxInt64)
 	o.latest.Store(math.MinInt64)
-	if o.filled = new([]atomic.Bool); c.json {
-		*o.filled = make([]atomic.Bool, len(c.tables[0].cells))
+	if c.json {
+		o.filled = make([]atomic.Bool, len(c.tables[0].cells))
 	}
 	if o.Workers <= 0 {
 		o.Workers = runtime.GOMAXPROCS(0)

@@ -1,6 +1,7 @@
 package comparison
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -40,20 +41,17 @@ type combined struct {
 	effect stats.Combined
 }
 
-// Combinable returns why runs cannot be combined: they are of different experiments, stacks, options or accelerators, have a primary
-// metric in different units or orders, only a part of them had machines of its own for each block, or one is there twice.
+// Combinable returns why runs cannot be combined: they do not measure the same in the same way, or one is given twice.
 func Combinable(runs []result.Run) error {
 	for i, run := range runs {
 		if run.Experiment != runs[0].Experiment {
 			return fmt.Errorf("combine %s with %s: they are runs of %s and %s; name runs of one experiment", run.ID, runs[0].ID, run.Experiment, runs[0].Experiment)
 		}
-		difference := SetupDifference(runs[0], run)
+		difference := cmp.Or(SetupDifference(runs[0], run), primaryDifference(runs[0], run))
 		switch {
 		case difference != "":
 		case run.Accelerator != runs[0].Accelerator:
 			difference = fmt.Sprintf("the accelerator is %q in A and %q in B", runs[0].Accelerator, run.Accelerator)
-		case primaryDifference(runs[0], run) != "":
-			difference = primaryDifference(runs[0], run)
 		case run.Fresh != runs[0].Fresh:
 			difference = fmt.Sprintf("each block has machines of its own (fresh) in %s only", map[bool]string{true: "B", false: "A"}[run.Fresh])
 		}
@@ -104,7 +102,7 @@ func Combine(inputs []provenance.Source, notes []string) document.Document {
 	doc := document.Document{
 		Command: "report", Title: fmt.Sprintf("%s: %d runs combined", naming.Run(first), len(inputs)), Run: strings.Join(ids, ", "), Dir: strings.Join(dirs, ", "),
 		Setting: fmt.Sprintf("%d runs, %s", len(inputs), first.Accelerator), Series: naming.Series(first), Methods: combinedMethods(),
-		Warnings: slices.Concat(different(inputs), onlyOne(first, others, first.ID, "runs other than "+first.ID+", which is named first"), warnings, notes), SchemaVersion: CombinedVersion,
+		Warnings: slices.Concat(different(inputs), onlyOne(first, others, "the first run", "later runs"), warnings, notes), SchemaVersion: CombinedVersion,
 	}
 	all, families := combine(sets)
 	for i, cases := range sets[0].Groups() {

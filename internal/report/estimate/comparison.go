@@ -89,18 +89,21 @@ type judged struct {
 
 // judge gives every comparison its interval and its verdict, together with the others of
 // its family, and returns the families in the order of first appearance. Sides that share no block have a verdict
-// only if separate is set: the machine changes between them, and of equal sides 16 to 43 % looked different. Among others
-// that share blocks, they do not count as tests.
+// only if separate is set: the machine changes between them, and of equal sides 16 to 43 % looked different. Where others
+// share blocks, they are no tests of their family.
 func judge(all []judged, claim Claim, separate bool) []Family {
 	var order []string
 	ps := map[string][]float64{}
 	counts := func(j judged) bool { return separate || j.c.Paired }
-	mixed := slices.ContainsFunc(all, counts)
+	some := slices.ContainsFunc(all, counts)
 	for _, j := range all {
 		if ps[j.family] == nil {
 			order = append(order, j.family)
 		}
-		p := map[bool]document.Number{true: j.c.P, false: document.Missing}[counts(j) || !mixed]
+		p := j.c.P
+		if some && !counts(j) {
+			p = document.Missing
+		}
 		ps[j.family] = append(ps[j.family], float64(p))
 	}
 	families := make([]Family, len(order))

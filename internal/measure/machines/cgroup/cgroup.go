@@ -152,8 +152,8 @@ func (g *Group) Limit(processors int) error {
 	return g.explain("limit", setFile(dir, "cpu.max", strings.Replace(quota, "-1", "max", 1)+" "+strconv.Itoa(quotaPeriod)))
 }
 
-// Pause freezes the processes of the group until Resume. It does nothing on a host without control groups of
-// version 2, which can freeze from Linux 5.2 on: a process that the freezer of version 1 has does not end, even if it is killed.
+// Pause freezes the processes of the group until Resume. Without the freezer of version 2 (Linux 5.2) it does nothing:
+// processes that the freezer of version 1 holds do not end when they are killed.
 func (g *Group) Pause(context.Context) error { return g.freeze("1") }
 
 // Resume lets the processes of the group run again.
@@ -161,7 +161,10 @@ func (g *Group) Resume(context.Context) error { return g.freeze("0") }
 
 func (g *Group) freeze(frozen string) error {
 	dir := g.dir("unified")
-	if _, err := os.Stat(filepath.Join(dir, "cgroup.freeze")); dir == "" || errors.Is(err, os.ErrNotExist) {
+	if dir == "" {
+		return nil
+	}
+	if _, err := os.Stat(filepath.Join(dir, "cgroup.freeze")); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	return g.explain("freeze", setFile(dir, "cgroup.freeze", frozen))

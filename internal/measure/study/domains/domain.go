@@ -202,11 +202,7 @@ func (s *Study) Restart(ctx context.Context) error {
 			continue
 		}
 		d.service.StopServers()
-		remove := func() error { return s.Remove(d.name, d.machine) }
-		if d.xen != nil {
-			remove = func() error { return s.removeXen(ctx, d) }
-		}
-		if err := remove(); err != nil {
+		if err := s.remove(ctx, d); err != nil {
 			return err
 		}
 		d.paused, d.stale = false, false

@@ -153,8 +153,8 @@ func (s *Study) step(ctx context.Context, e experiment.Execution, here []*guestD
 	return step, nil
 }
 
-// countDuring has clients load the domains for a time, and waits for them. It stops counting when the time is over: the
-// throughput is of that time, too, and the last answers may come long after it.
+// countDuring has clients load the domains for a time, and waits for them. It stops counting at the end of that time, as the
+// throughput does: the last answers may come long after.
 func countDuring(load time.Duration, clients []*client.Client, count stopCounting) (map[string][]workload.Value, error) {
 	stop := sync.OnceValues(count)
 	for _, c := range clients {

@@ -82,7 +82,7 @@ func countersOf(d xen.Scheduled) sched.Counters {
 }
 
 // countProcessors counts what the domains, and dom0, have of the processors by Xen's own account, and what
-// the inner counters count. It begins when xentop has printed its first table, which has no interval yet, and these have begun.
+// the inner counters count. It begins when xentop has printed its first table, which has no interval yet, and the inner counters have started.
 func (h xenCounters) countProcessors(groups map[string]*cgroup.Group) (stopCounting, error) {
 	printed := &lockedBuffer{}
 	ctx, kill := context.WithCancel(context.Background())
@@ -116,7 +116,7 @@ func (h xenCounters) countProcessors(groups map[string]*cgroup.Group) (stopCount
 		if err = errors.Join(err, h.Machine.Explain(errTop)); err != nil {
 			return nil, err
 		}
-		// The interval of the next table began before the load. A load without a whole interval has the last one.
+		// Intervals that began before the load are left out, unless there is no other.
 		for name, values := range h.processorValues(samples[min(begun, len(samples)-1):]) {
 			all[name] = append(all[name], values...)
 		}

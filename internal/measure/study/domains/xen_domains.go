@@ -90,8 +90,11 @@ func (s *Study) share(ctx context.Context, d *guestDomain, weight int) error {
 	return errors.Join(d.group.Weigh(weight), d.group.Limit(limit))
 }
 
-// removeXen removes a domain that has ended, unless its host has ended, too.
-func (s *Study) removeXen(ctx context.Context, d *guestDomain) error {
+// remove removes the machine of a domain that has ended, that of Xen only while its host runs.
+func (s *Study) remove(ctx context.Context, d *guestDomain) error {
+	if d.xen == nil {
+		return s.Remove(d.name, d.machine)
+	}
 	if err := s.onXen.Machine.Died(); err != nil {
 		return err
 	}
