@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"unnest.io/unnest/internal/hostd/attachment"
@@ -14,7 +15,9 @@ import (
 )
 
 // Which boots are served and kept, and which are refused. daemon.TestGuestBootedAgain has those that end attachments.
-func TestBooted(t *testing.T) {
+func TestBooted(t *testing.T) { synctest.Test(t, testBooted) }
+
+func testBooted(t *testing.T) {
 	const first, second = "00000000-0000-0000-0000-000000000001", "00000000-0000-0000-0000-000000000002"
 	now := time.Now()
 	for _, c := range []struct {

@@ -151,7 +151,7 @@ func TestServerThatIsNotReady(t *testing.T) {
 	spec := benchtest.Parse(t, failingCases)
 	spec.Noisy = true
 	slow := newServer(t, "echo warming up; exec sleep 61.25")
-	slow.Command.Alone, slow.Timeout, slow.Key = true, 100*time.Millisecond, Key(spec.Cases[2])
+	slow.Command.Alone, slow.Timeout, slow.Key = true, 2*time.Second, Key(spec.Cases[2])
 	run, samples, err := runOnly(t, spec, startOnly{&Service{Place: place.Local{}, Servers: []*Server{slow}}})
 	if !errors.Is(err, experiment.ErrIncomplete) || run.State != result.Failed || len(run.Failures) != 2 || len(samples) != 4 {
 		t.Fatalf("got %v, state %s, %d failures, %d samples", err, run.State, len(run.Failures), len(samples))
