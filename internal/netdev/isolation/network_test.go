@@ -29,6 +29,7 @@ type network struct {
 	host   netns.NsHandle
 	pods   map[int]netns.NsHandle
 	table  *Table
+	flows  uint16 // of UDP, each from another port: a rule does not end the flows before it
 }
 
 // patience is for what must happen, on any machine.
@@ -207,18 +208,20 @@ func (n *network) dial(pod int, protocol string, to netip.AddrPort) net.Conn {
 	}
 }
 
-// local returns the pod's second address if it is to dial from that.
+// local returns the address from which the pod dials: its second one, if it has one, with a port for UDP.
 func (n *network) local(pod int, protocol string, to netip.Addr) net.Addr {
-	number, ok := n.second[pod]
-	if !ok {
-		return nil
-	}
-	a := v4(number)
+	a := netip.IPv4Unspecified()
 	if to.Is6() {
-		a = v6(number)
+		a = netip.IPv6Unspecified()
+	}
+	if number, ok := n.second[pod]; ok {
+		if a = v4(number); to.Is6() {
+			a = v6(number)
+		}
 	}
 	if protocol == "udp" {
-		return net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, 0))
+		n.flows++
+		return net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, 1024+n.flows))
 	}
 	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(a, 0))
 }
