@@ -257,7 +257,7 @@ func busyNeighbour(t *testing.T, calm *node, tenant string) {
 	calm.timeADDs(1)                                // the first one fills the pool
 	all := make([][][]time.Duration, len(busyWork)) // by work and block
 	used := make([][4]time.Duration, len(busyWork)) // by work: as used returns
-	for range *busyBlocks {
+	for done := range *busyBlocks {
 		for _, kind := range rand.Perm(len(busyWork)) {
 			ctx, stop := context.WithCancel(t.Context())
 			var working sync.WaitGroup
@@ -273,15 +273,15 @@ func busyNeighbour(t *testing.T, calm *node, tenant string) {
 			t.Log(busyWork[kind].name, block)
 			all[kind] = append(all[kind], block)
 		}
+		if *busyReport != "" { // after each block: a run that is ended early has a report
+			b.check(os.WriteFile(*busyReport, []byte(b.describe(all, used)), 0o644))
+			fmt.Fprintf(os.Stderr, "block %d of %d\n", done+1, *busyBlocks)
+		}
 	}
 	if b.attaches.Load() == 0 || b.commits.Load() == 0 {
 		t.Errorf("the busy tenant has made %d attaches and %d commits, want some", b.attaches.Load(), b.commits.Load())
 	}
-	report := b.describe(all, used)
-	t.Log("\n" + report)
-	if *busyReport != "" {
-		b.check(os.WriteFile(*busyReport, []byte(report), 0o644))
-	}
+	t.Log("\n" + b.describe(all, used))
 }
 
 // used returns the time, and that of the processors that the clients, the daemon and the VMMs have used.
@@ -319,7 +319,7 @@ const busyTitle = `# ADDs next to a tenant at its limits
 
 <!-- end chart -->
 
-` + "`make e2e TEST=TestTenants/Busy ARGS='-busy-blocks 14 -busy-adds 25 -busy-report FILE'`" + ` writes this page. In a guest, which is emulated, the CNI
+` + "`make e2e TEST=TestTenants/Busy ARGS='-busy-blocks 150 -busy-adds 5 -busy-report FILE'`" + ` writes this page. In a guest, which is emulated, the CNI
 plugin gives pods a NIC and takes it back, one pod after the other. The time of an ADD is that of the plugin's process in the guest, as a container runtime meets it. The NIC comes from a pool of
 two. Another tenant of the same host daemon has four guests, each with all of the 16 NICs that it may have but one. It does nothing, or its guests ask for that NIC and give it
 back, and for their status, as fast as they may, or its client changes 19,000 ranges of peers of a pod again and again. Its guests are QEMUs without a system, paused, which give up a NIC at once. The
