@@ -348,8 +348,9 @@ func TestJoinTriedAgain(t *testing.T) {
 	l.wantNoNICs()
 }
 
-// An earlier driver kept the path alone. Such a file, and a damaged one, keep no other container from joining.
-func TestEarlierSandbox(t *testing.T) {
+// A damaged file, and that of an earlier driver, which has the path alone, keep no other container from joining, and are removed
+// when their containers leave.
+func TestDamagedSandboxes(t *testing.T) {
 	l := newDriver(t)
 	dir := filepath.Join(l.Dir, "run", "docker", "sandboxes")
 	l.Must(os.MkdirAll(dir, 0o755))

@@ -86,16 +86,6 @@ type sandbox struct {
 	Joined        bool
 }
 
-// UnmarshalJSON also reads the file of an earlier driver, which has the path alone.
-func (s *sandbox) UnmarshalJSON(content []byte) error {
-	s.Joined = true
-	if json.Unmarshal(content, &s.Path) == nil {
-		return nil
-	}
-	type plain sandbox
-	return json.Unmarshal(content, (*plain)(s))
-}
-
 // exists reports whether a network namespace is there, or cannot be asked for.
 func exists(path string) bool {
 	pod, err := ns.GetNS(path)

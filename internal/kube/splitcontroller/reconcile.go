@@ -2,7 +2,6 @@ package splitcontroller
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
@@ -161,7 +160,7 @@ func (r *reconciler) execute(ctx context.Context, p *corev1.Pod, s splitpod.Step
 	if s.Prepare.Host != "" {
 		var prepared *corev1.Pod
 		err = r.change(ctx, p, func(p *corev1.Pod) {
-			splitpod.Prepare(p, s.Prepare, rand.Text())
+			splitpod.Prepare(p, s.Prepare)
 			prepared = p
 		})
 		if err == nil {

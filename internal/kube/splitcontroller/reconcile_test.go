@@ -174,7 +174,7 @@ func TestPlacesAtOnce(t *testing.T) {
 	if event := next(t, recorder); !strings.Contains(event, "host host: 0 of 2 fit") {
 		t.Errorf("event %s", event)
 	}
-	splitpod.Prepare(first, splitpod.Placement{Host: "host", Nodes: []string{"n1", "n2"}}, "key")
+	splitpod.Prepare(first, splitpod.Placement{Host: "host", Nodes: []string{"n1", "n2"}})
 	r.run(t, "second")
 	if len(r.prepared) != 0 || len(a.log) != 1 {
 		t.Errorf("the cache has the place, and the controller keeps %v; changes %q", r.prepared, a.log)
@@ -205,7 +205,7 @@ func TestPlaceOfVolume(t *testing.T) {
 func TestForbidden(t *testing.T) {
 	pods := []*corev1.Pod{splitPod(t, "first", unchanged), splitPod(t, "second", unchanged)}
 	for i, p := range pods {
-		splitpod.Prepare(p, splitpod.Placement{Host: "host"}, "key")
+		splitpod.Prepare(p, splitpod.Placement{Host: "host"})
 		p.CreationTimestamp = metav1.NewTime(time.Unix(int64(i), 0))
 	}
 	a, r, recorder := newAPI(pods...)
@@ -244,7 +244,7 @@ func TestWaits(t *testing.T) {
 	} {
 		p, other := splitPod(t, "web", unchanged), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-f1"}}
 		p.CreationTimestamp = metav1.NewTime(time.Now().Add(-tt.age))
-		splitpod.Prepare(p, splitpod.Placement{Host: "host"}, "key")
+		splitpod.Prepare(p, splitpod.Placement{Host: "host"})
 		a, r, recorder := newAPI(p, other)
 		a.refusal = tt.refusal
 		got, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}})
@@ -260,7 +260,7 @@ func TestWaits(t *testing.T) {
 // A pod with another gate waits without a look at the cluster. A place is found in the cache's own objects, and changes none.
 func TestCacheIsRead(t *testing.T) {
 	p, first := splitPod(t, "web", unchanged), splitPod(t, "first", unchanged)
-	splitpod.Prepare(first, splitpod.Placement{Host: "host", Nodes: []string{"n1", "n2"}}, "key")
+	splitpod.Prepare(first, splitpod.Placement{Host: "host", Nodes: []string{"n1", "n2"}})
 	p.Spec.SchedulingGates = append(p.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: "other"})
 	a, r, recorder := newAPI(p, first)
 	r.run(t, "web")
@@ -281,7 +281,7 @@ func TestCacheIsRead(t *testing.T) {
 // A companion that has lost its pod is deleted, once.
 func TestOrphan(t *testing.T) {
 	p := splitPod(t, "web", unchanged)
-	splitpod.Prepare(p, splitpod.Placement{Host: "host"}, "key")
+	splitpod.Prepare(p, splitpod.Placement{Host: "host"})
 	companions, err := splitpod.Companions(p)
 	if err != nil {
 		t.Fatal(err)

@@ -28,7 +28,7 @@ func networkPod(t *testing.T, p *corev1.Pod, nodes []*corev1.Node) (_, c *corev1
 	if err != nil || s.Prepare.Host != SpanNetwork {
 		t.Fatalf("the pod has no place: %+v, %v", s, err)
 	}
-	Prepare(p, s.Prepare, "key")
+	Prepare(p, s.Prepare)
 	s, err = Next(p, nil, Cluster{})
 	if err != nil || len(s.Create) != 1 || s.Create[0].Spec.NodeSelector[HostLabel] != SpanNetwork || Unplaced(p) {
 		t.Fatalf("%+v, %v; node selector %v", s, err, p.Spec.NodeSelector)
@@ -133,29 +133,6 @@ func TestConnectFamilies(t *testing.T) {
 		if !strings.Contains(got, tt.want) {
 			t.Errorf("%v and %v: got %s, want %s", tt.x, tt.y, got, tt.want)
 		}
-	}
-}
-
-// Companions that an earlier version made without a host are made again while the pod waits.
-func TestCompanionsWithoutHost(t *testing.T) {
-	nodes := []*corev1.Node{networkNode("x"), networkNode("y")}
-	p := newPod("a;b", "a", "b")
-	if err := Admit(p, Options{Span: SpanNetwork}); err != nil {
-		t.Fatal(err)
-	}
-	Prepare(p, Placement{Host: SpanNetwork}, "key")
-	all, err := Companions(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	delete(all[0].Spec.NodeSelector, HostLabel)
-	s, err := Next(p, all, Cluster{Nodes: nodes})
-	if err != nil || len(s.Delete) != 1 || len(s.Release) > 0 {
-		t.Errorf("%+v, %v", s, err)
-	}
-	Release(all[0])
-	if s, err := Next(p, all, Cluster{Nodes: nodes}); err != nil || len(s.Delete) > 0 {
-		t.Errorf("a companion that is released already: %+v, %v", s, err)
 	}
 }
 

@@ -75,12 +75,6 @@ func hold(p *corev1.Pod, companions []*corev1.Pod, in Cluster) (Step, error) {
 			return Step{}, fmt.Errorf("companion %s is being deleted", c.Name)
 		}
 	}
-	stale := slices.DeleteFunc(slices.Clone(companions), func(c *corev1.Pod) bool { // of an earlier version, which had no host for a span network
-		return !gated(c) || c.Spec.NodeSelector[HostLabel] == p.Spec.NodeSelector[HostLabel]
-	})
-	if len(stale) > 0 {
-		return Step{Delete: stale}, nil
-	}
 	missing := slices.DeleteFunc(want, func(w *corev1.Pod) bool {
 		return slices.ContainsFunc(companions, func(c *corev1.Pod) bool { return c.Name == w.Name })
 	})
@@ -211,7 +205,7 @@ func Yield(p *corev1.Pod, pods []*corev1.Pod, now time.Time) string {
 }
 
 // Prepare notes in the pod what its fractions need before they exist.
-func Prepare(p *corev1.Pod, place Placement, key string) {
+func Prepare(p *corev1.Pod, place Placement) {
 	if p.Spec.NodeSelector == nil {
 		p.Spec.NodeSelector = map[string]string{}
 	}
@@ -227,9 +221,6 @@ func Prepare(p *corev1.Pod, place Placement, key string) {
 	metav1.SetMetaDataLabel(&p.ObjectMeta, PodLabel, string(p.UID))
 	metav1.SetMetaDataLabel(&p.ObjectMeta, FractionLabel, "0")
 	metav1.SetMetaDataAnnotation(&p.ObjectMeta, SegmentAnnotation, string(p.UID))
-	if p.Annotations[KeyAnnotation] == "" { // an earlier version has admitted the pod
-		metav1.SetMetaDataAnnotation(&p.ObjectMeta, KeyAnnotation, key)
-	}
 }
 
 // Release removes the gate.

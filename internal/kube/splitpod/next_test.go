@@ -51,7 +51,7 @@ func TestPlace(t *testing.T) {
 	for i := range prepared.Spec.Containers {
 		prepared.Spec.Containers[i].Resources = sized("2").Spec.Containers[0].Resources
 	}
-	Prepare(admit(t, prepared), Placement{"b", []string{"b1", "b2"}}, "key")
+	Prepare(admit(t, prepared), Placement{"b", []string{"b1", "b2"}})
 	disk := with(sized("1"), claim("disk"))
 	a, b := []*corev1.Node{node("a1", "a", "2"), node("a2", "a", "1")}, []*corev1.Node{node("b1", "b", "4"), node("b2", "b", "4")}
 	both := slices.Concat(a, b)
@@ -119,7 +119,7 @@ func (w *world) step(t *testing.T, most int) bool {
 		changed = true
 	}
 	if s.Prepare.Host != "" {
-		do("prepare", func() { Prepare(w.pod, s.Prepare, fmt.Sprint("key of ", len(w.log))) })
+		do("prepare", func() { Prepare(w.pod, s.Prepare) })
 	}
 	for _, c := range s.Create {
 		do("create "+c.Name, func() { w.companions = append(w.companions, c) })
@@ -328,7 +328,7 @@ func TestYield(t *testing.T) {
 // A companion without its pod is known, and no other pod.
 func TestOrphaned(t *testing.T) {
 	p := admit(t, newPod("a;b", "a", "b"))
-	Prepare(p, Placement{Host: "a"}, "key")
+	Prepare(p, Placement{Host: "a"})
 	c := companions(t, p)[0]
 	if Orphaned(p) || Orphaned(c) {
 		t.Error("a fraction of a pod that exists counts as left over")
@@ -347,7 +347,7 @@ func TestOrphaned(t *testing.T) {
 func TestPreferencesAreKept(t *testing.T) {
 	p := newPod("a;b", "a", "b")
 	prefer(&p.Spec, "mine", "")
-	Prepare(admit(t, p), Placement{"a", []string{"a1", "a2"}}, "key")
+	Prepare(admit(t, p), Placement{"a", []string{"a1", "a2"}})
 	for i, f := range []*corev1.Pod{p, companions(t, p)[0]} {
 		var nodes []string
 		for _, term := range f.Spec.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution {

@@ -261,7 +261,7 @@ func TestAnnotationsMove(t *testing.T) {
 		p.Annotations[key] = value
 	}
 	admit(t, p)
-	Prepare(p, Placement{Host: "host-a"}, "key")
+	Prepare(p, Placement{Host: "host-a"})
 	all, err := Companions(p)
 	if err != nil || len(all) != 1 {
 		t.Fatalf("companions %v, error %v", all, err)
@@ -292,7 +292,7 @@ func TestSharedVolumes(t *testing.T) {
 	if p.Annotations[KeyAnnotation] != "new-key" {
 		t.Errorf("the pod's key is %q", p.Annotations[KeyAnnotation])
 	}
-	Prepare(p, Placement{Host: "host-a"}, "other-key")
+	Prepare(p, Placement{Host: "host-a"})
 	shared := func(name, pod string) corev1.VolumeSource {
 		attributes := map[string]string{"name": name, "key": "new-key", "pod": pod}
 		if pod == "" {
@@ -403,7 +403,7 @@ func TestCompanion(t *testing.T) {
 		{Name: "IP", ValueFrom: field("status.podIP")}, {Name: "X", Value: "y"}, {Name: "NOTE", ValueFrom: field("metadata.annotations['note']")},
 	}
 	admit(t, p)
-	Prepare(p, Placement{"host-a", []string{"n1", "n2"}}, "secret")
+	Prepare(p, Placement{"host-a", []string{"n1", "n2"}})
 	c := companions(t, p)[0]
 	yes := true
 	meta := metav1.ObjectMeta{

@@ -76,18 +76,16 @@ func TestCheckServed(t *testing.T) {
 	}
 }
 
-// Cases that need different machines are refused when the file is read.
-func TestCheckRefusesMixedCases(t *testing.T) {
-	spec := benchtest.Parse(t, `name: mixed
-suite: network
-configurations: [{name: vm, stack: vm}]
-cases:
-  - {name: rr, workload: sockperf, protocol: udp, sizes: [64], duration: 1s}
-  - {suite: sysbench}
-`)
-	err := Check(spec)
-	if want := "experiment mixed: cases of [suites workloads] need different machines: write one file for each"; err == nil || err.Error() != want {
-		t.Errorf("got %v, want %q", err, want)
+// Cases that need different machines are refused when the file is read, and so is a suite of an earlier version.
+func TestCheckRefusesCases(t *testing.T) {
+	for cases, want := range map[string]string{
+		"suite: network\ncases: [{name: rr, workload: sockperf, protocol: udp, sizes: [64], duration: 1s}, {suite: sysbench}]\n": "experiment refused: cases of [suites workloads] need different machines: write one file for each",
+		"suite: generators\ncases: [{name: closed, workload: apache, sizes: [1KiB], duration: 1s}]\n":                            "experiment refused: no study compares load generators any more: measure with an earlier version, or name another suite",
+	} {
+		err := Check(benchtest.Parse(t, "name: refused\nconfigurations: [{name: vm, stack: vm}]\n"+cases))
+		if err == nil || err.Error() != want {
+			t.Errorf("got %v, want %q", err, want)
+		}
 	}
 }
 

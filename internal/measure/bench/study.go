@@ -17,7 +17,6 @@ import (
 	"unnest.io/unnest/internal/measure/study/boot"
 	"unnest.io/unnest/internal/measure/study/clientserver"
 	"unnest.io/unnest/internal/measure/study/domains"
-	"unnest.io/unnest/internal/measure/study/generators"
 	"unnest.io/unnest/internal/measure/study/harness"
 	"unnest.io/unnest/internal/measure/study/scripts"
 	"unnest.io/unnest/internal/measure/study/served"
@@ -89,8 +88,8 @@ func newStudy(spec *experiment.Spec, o machines.Options) (study, error) {
 			kinds["probes start and add"] = &startup.Study{Set: b}
 		case spec.OfDomains():
 			kinds["domains"] = domains.New(b)
-		case spec.Suite == generators.Suite:
-			kinds["workloads"] = generators.New(b)
+		case spec.Suite == "generators":
+			return nil, fmt.Errorf("experiment %s: no study compares load generators any more: measure with an earlier version, or name another suite", spec.Name)
 		case spec.Suite == harness.Suite:
 			kinds["workloads"] = harness.New(b)
 		default:

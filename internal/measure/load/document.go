@@ -18,12 +18,10 @@ import (
 )
 
 // documentClient asks a web server for a document. It opens a connection for each request, as
-// httperf does, unless it is told to keep it.
+// httperf does.
 type documentClient struct {
 	target   string
 	dialer   net.Dialer
-	keep     bool
-	conn     *countedConn // that was kept; nil: none
 	request  fasthttp.Request
 	response fasthttp.Response
 	want     []byte
@@ -32,14 +30,12 @@ type documentClient struct {
 func documentClients(j Job) connector {
 	want := numbers(j.Size)
 	return func(i int) client {
-		c := &documentClient{target: j.Target, keep: j.Keep, want: want}
+		c := &documentClient{target: j.Target, want: want}
 		if len(j.Sources) > 0 {
 			c.dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(j.Sources[i%len(j.Sources)])}
 		}
 		c.request.SetRequestURI("http://" + j.Target + workload.ApacheFile(j.Size))
-		if !c.keep {
-			c.request.SetConnectionClose()
-		}
+		c.request.SetConnectionClose()
 		return c
 	}
 }
@@ -60,22 +56,14 @@ func (c *documentClient) sendWithin(limit time.Duration) (int, string) {
 var errWrong = errors.New("wrong answer")
 
 // exchange sends the request, and returns the bytes that it and its answer had.
-func (c *documentClient) exchange(deadline time.Time) (_ int, err error) {
-	conn := c.conn
-	if conn == nil {
-		c.dialer.Deadline = deadline
-		dialed, err := c.dialer.Dial("tcp", c.target)
-		if err != nil {
-			return 0, err
-		}
-		conn = &countedConn{Conn: dialed}
+func (c *documentClient) exchange(deadline time.Time) (int, error) {
+	c.dialer.Deadline = deadline
+	dialed, err := c.dialer.Dial("tcp", c.target)
+	if err != nil {
+		return 0, err
 	}
-	conn.bytes, c.conn = 0, nil
-	defer func() {
-		if c.conn == nil {
-			_ = conn.Close()
-		}
-	}()
+	conn := &countedConn{Conn: dialed}
+	defer conn.Close()
 	if err := conn.SetDeadline(deadline); err != nil {
 		return 0, err
 	}
@@ -85,8 +73,8 @@ func (c *documentClient) exchange(deadline time.Time) (_ int, err error) {
 	return conn.bytes, nil
 }
 
-// ask sends the request and checks the answer. A connection that is not kept is closed by the
-// server first, so that it, and not this client, has the port for a minute longer.
+// ask sends the request and checks the answer. The server closes the connection first, so that
+// it, and not this client, has the port for a minute longer.
 func (c *documentClient) ask(conn *countedConn) error {
 	w := bufio.NewWriter(conn)
 	if err := c.request.Write(w); err != nil {
@@ -101,10 +89,6 @@ func (c *documentClient) ask(conn *countedConn) error {
 	}
 	if code, body := c.response.StatusCode(), c.response.Body(); code != fasthttp.StatusOK || !bytes.Equal(body, c.want) {
 		return fmt.Errorf("%w: status %d with %d bytes, want the %d of the document", errWrong, code, len(body), len(c.want))
-	}
-	if c.keep {
-		c.conn = conn
-		return nil
 	}
 	_, err := io.Copy(io.Discard, r)
 	if errors.Is(err, unix.ECONNRESET) { // the answer has come

@@ -36,7 +36,6 @@ type Job struct {
 	Wait        bool // to be told to begin
 
 	Patience time.Duration // with an answer for a request from when it is due; 0: a failure ends the load
-	Keep     bool          // connections open from request to request; memcached and nginx always do
 	Protocol string        // of a peer: tcp or udp
 	Peer     bool          // the server is of this program, and tells what its machine does
 	Sources  []string      // addresses that the connections come from in turn; none: that of the route

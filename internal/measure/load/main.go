@@ -97,7 +97,6 @@ func parse(args []string, stderr io.Writer) (func(Job) connector, Job, error) {
 	flags.BoolVar(&j.Wait, "wait", false, "print a line when the server is prepared, and begin when a line is read")
 	flags.DurationVar(&j.Patience, "patience", 0, "of apache, and of echo over udp: count a request without an answer after this time as failed; 0: a failure ends the load")
 	flags.StringVar(&j.Protocol, "protocol", string(workload.TCP), "of echo: tcp or udp")
-	flags.BoolVar(&j.Keep, "keep", false, "of apache: keep connections open")
 	flags.Func("sources", "of apache: `addresses` that the connections come from, separated by commas", j.addSources)
 	if err := flags.Parse(args[1:]); err != nil {
 		return nil, j, err
@@ -106,8 +105,8 @@ func parse(args []string, stderr io.Writer) (func(Job) connector, Job, error) {
 		return nil, j, errors.New("want -target and numbers over 0")
 	}
 	udp := j.Protocol == string(workload.UDP)
-	if args[0] != "apache" && (j.Patience != 0 && !udp || j.Keep || len(j.Sources) > 0) || j.Patience < 0 {
-		return nil, j, errors.New("-patience, -keep and -sources are of apache only, and -patience is at least 0")
+	if args[0] != "apache" && (j.Patience != 0 && !udp || len(j.Sources) > 0) || j.Patience < 0 {
+		return nil, j, errors.New("-patience and -sources are of apache only, and -patience is at least 0")
 	}
 	if udp != (j.Patience > 0) && args[0] == modeEcho || udp && args[0] != modeEcho || j.Size < 8 && peers[args[0]] {
 		return nil, j, errors.New("-protocol udp is of echo only, with -patience, and messages have 8 bytes or more")

@@ -1,9 +1,7 @@
 package cluster
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -128,9 +126,6 @@ const familiesFile = "families"
 // readFamilies returns the families of the cluster that is up, as Options.IPFamilies.
 func readFamilies(l *lab.Lab) (string, error) {
 	content, err := os.ReadFile((&Cluster{Lab: l}).path(familiesFile))
-	if errors.Is(err, fs.ErrNotExist) { // of an earlier version
-		return IPv4, nil
-	}
 	return string(content), err
 }
 

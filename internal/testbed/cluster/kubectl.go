@@ -198,11 +198,7 @@ const (
 )
 
 func (c *Cluster) splitController(span string) component {
-	program := c.path(splitName)
-	if _, err := os.Stat(program); err != nil { // an earlier version made no link
-		program = filepath.Join(filepath.Dir(c.options.Unnest), splitName)
-	}
-	return component{name: splitName, program: program, health: "http://" + splitReady + "/readyz", arguments: []string{
+	return component{name: splitName, program: c.path(splitName), health: "http://" + splitReady + "/readyz", arguments: []string{
 		"-kubeconfig", c.path("split.conf"), "-namespace", splitNamespace, "-host", "127.0.0.1", "-health", splitReady, "-span", span,
 	}}
 }

@@ -55,22 +55,6 @@ func TestForeignDirectories(t *testing.T) {
 	}
 }
 
-// A lab of an earlier version has no mark. It is known by its lock and its namespace.
-func TestEarlierLab(t *testing.T) {
-	privileged(t)
-	l, err := Create("test-earlier")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(os.Remove(l.mark()), l.lock.Close()); err != nil {
-		t.Fatal(err)
-	}
-	if removed, err := Reap(t.Context()); err != nil || len(removed) != 1 {
-		t.Errorf("removed %v, %v; want the lab", removed, err)
-	}
-	assertGone(t, l)
-}
-
 // A removal that fails leaves the mark, so that the next one goes on.
 func TestRemovalKeepsMark(t *testing.T) {
 	privileged(t)

@@ -172,12 +172,6 @@ func (l *Lab) mark() string { return filepath.Join(l.Dir, "unnest-lab") }
 // check returns nil if the directory is that of a lab. The error wraps fs.ErrNotExist if not.
 func (l *Lab) check() error {
 	_, err := os.Lstat(l.mark())
-	if errors.Is(err, fs.ErrNotExist) { // earlier versions made no mark: the lab has a lock and a namespace
-		_, lockErr := os.Lstat(filepath.Join(l.Dir, "lock"))
-		if _, nsErr := os.Stat(l.HostNS()); lockErr == nil && nsErr == nil {
-			return nil
-		}
-	}
 	return err
 }
 
@@ -275,7 +269,6 @@ func (l *Lab) Guests() ([]string, error) {
 // state directory. It tries every step and joins the errors. Only the lab's owner may call
 // it.
 func (l *Lab) Close() error {
-	_ = os.WriteFile(l.mark(), nil, 0o600) // one of an earlier version is still a lab without its namespaces
 	namespaces, err := l.namespaces()
 	errs := []error{err, l.killProcesses(namespaces)}
 	for _, ns := range namespaces {
