@@ -136,6 +136,22 @@ func TestNodesThatRefuseTheirPods(t *testing.T) {
 	}
 }
 
+// The order of taints makes no pools.
+func TestOrderOfTaints(t *testing.T) {
+	nodes := nodesOf("m6i.xlarge", 2)
+	for i, order := range [][]string{{"a", "b"}, {"b", "a"}} {
+		var taints []any
+		for _, key := range order {
+			taints = append(taints, object{"key": key, "effect": "NoSchedule"})
+		}
+		nodes[i].(object)["spec"].(object)["taints"] = taints
+	}
+	pods := workload{name: "x", replicas: 2, nodes: 2, requests: request("150m", "200Mi"), spec: object{"tolerations": []any{object{"operator": "Exists"}}}}
+	if pools := clusterOf(t, "--trace", dumpOf(t, nodes, pods.pods())).Pools; len(pools) != 1 {
+		t.Errorf("pools %+v, want one", pools)
+	}
+}
+
 // What pods demand of their VM is kept by the plan, and by the bound if it says that no plan costs
 // less. m6i.large costs 0.096 $/h, m6i.xlarge 0.192, m6i.2xlarge 0.384.
 func TestDemandsOfAVM(t *testing.T) {
@@ -287,6 +303,22 @@ func TestVolumesOfAVM(t *testing.T) {
 		}
 		if n != c.vms || len(today.Stay) > 0 {
 			t.Errorf("%d volumes on a node: %d VMs, want %d; %+v", c.limit, n, c.vms, today.Stay)
+		}
+	}
+}
+
+// Where not all pods that a spread counts demand it, the others may be anywhere, so that the bound lets a VM have them all.
+func TestSpreadThatSomePodsDemand(t *testing.T) {
+	all := workload{name: "web", labels: "app=web", replicas: 6, nodes: 2, requests: request("500m", "200Mi"), spec: spreadBy("app", "web", nil)}
+	some := all.pods()
+	for _, p := range some[1:] {
+		delete(p.(object)["spec"].(object), "topologySpreadConstraints")
+	}
+	others := workload{name: "x", replicas: 6, from: 2, nodes: 6, requests: request("3800m", "200Mi")}.pods()
+	for want, pods := range map[string][]any{"1.344": some, "1.728": all.pods()} {
+		r := decode(t, must(t, "--trace", dumpOf(t, nodesOf("m6i.xlarge", 8), pods, others), "--json"))
+		if r.Bound.String() != want {
+			t.Errorf("bound %s, want %s", r.Bound, want)
 		}
 	}
 }
