@@ -101,7 +101,6 @@ func TestReplayErrors(t *testing.T) {
 		{[]string{"--trace", trace, "--replay", "--owner", "cluster"}, "omit --owner"},
 		{[]string{"--trace", trace, "--replay=-1"}, "want a number of containers from 0"},
 		{[]string{"--trace", trace, "--replay", "--oversize", "refuse"}, "replay: user bob: pod 5 needs"},
-		{[]string{"--trace", trace, "--replay", "--catalogue", file(t, "dear.csv", "model,vcpu,memory,price,pods\nbig,96,384 GiB,900000000,\n")}, "at the highest price, 9e+08 $/h, cannot be added up"},
 		{[]string{"--trace", trace, "--replay", "--links", "all"}, "if any flags in the group"},
 		{[]string{"--trace", trace, "--replay", "--shard", "0/2"}, "if any flags in the group"},
 		{[]string{"--trace", trace, "--replay", "-o", "x.pdf"}, "unknown extension .pdf: want .txt (text)"},

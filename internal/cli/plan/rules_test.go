@@ -307,18 +307,24 @@ func TestVolumesOfAVM(t *testing.T) {
 	}
 }
 
-// Where not all pods that a spread counts demand it, the others may be anywhere, so that the bound lets a VM have them all.
+// Where not all pods that a spread counts demand it, the others may be anywhere: today's nodes, with three on two of
+// them, cost no less than the bound. Those that all demand it would be on six.
 func TestSpreadThatSomePodsDemand(t *testing.T) {
-	all := workload{name: "web", labels: "app=web", replicas: 6, nodes: 2, requests: request("500m", "200Mi"), spec: spreadBy("app", "web", nil)}
-	some := all.pods()
+	nodes := relabelled(nodesOf("m6i.xlarge", 8), "", "node.kubernetes.io/instance-type", "r4", "r4", "c4", "c4", "c4", "c4", "c4", "c4")
+	for _, n := range nodes[2:] {
+		n.(object)["status"].(object)["allocatable"].(object)["memory"] = "4Gi"
+	}
+	web := workload{name: "web", labels: "app=web", replicas: 6, nodes: 2, requests: request("500m", "4500Mi"), spec: spreadBy("app", "web", nil)}
+	others := workload{name: "x", replicas: 6, from: 2, nodes: 6, requests: request("3800m", "200Mi")}.pods()
+	some := web.pods()
 	for _, p := range some[1:] {
 		delete(p.(object)["spec"].(object), "topologySpreadConstraints")
 	}
-	others := workload{name: "x", replicas: 6, from: 2, nodes: 6, requests: request("3800m", "200Mi")}.pods()
-	for want, pods := range map[string][]any{"1.344": some, "1.728": all.pods()} {
-		r := decode(t, must(t, "--trace", dumpOf(t, nodesOf("m6i.xlarge", 8), pods, others), "--json"))
-		if r.Bound.String() != want {
-			t.Errorf("bound %s, want %s", r.Bound, want)
+	models := file(t, "own.csv", "model,vcpu,memory,price,pods\nr4,4,16 GiB,0.4,\nc4,4,4 GiB,0.1,\n")
+	for illegal, pods := range map[bool][]any{false: some, true: web.pods()} {
+		r := decode(t, must(t, "--trace", dumpOf(t, nodes, pods, others), "--catalogue", models, "--json"))
+		if r.Today.Now.String() != "1.400" || (r.Bound > r.Today.Now) != illegal || r.Today.Split > r.Today.Now {
+			t.Errorf("today %s, bound %s, plan %s; today is illegal: %v", r.Today.Now, r.Bound, r.Today.Split, illegal)
 		}
 	}
 }

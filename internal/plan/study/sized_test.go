@@ -36,7 +36,11 @@ func drawUsers(t *rapid.T, grows bool) (before, after cluster.User) {
 			q.Containers = append(q.Containers, cluster.Container{Name: fmt.Sprint("c", k), Request: resources("use", most)})
 		}
 		if rapid.IntRange(0, 2).Draw(t, "start") == 0 { // init containers need more than the others now
-			q.Whole, q.Overhead = true, resources("overhead", p.Request().Sub(q.Request()).Max(cluster.Resources{}))
+			most := p.Request().Sub(q.Request()).Max(cluster.Resources{})
+			if grows {
+				most = cluster.Resources{CPU: 8, Memory: 10}
+			}
+			q.Whole, q.Overhead = true, resources("overhead", most)
 		}
 		before.Pods, after.Pods = append(before.Pods, p), append(after.Pods, q)
 	}
