@@ -73,10 +73,7 @@ func (p *packing) restore(plan cluster.Plan) error {
 		}
 	}
 	for u, b := range p.where {
-		if b >= 0 {
-			continue
-		}
-		if item := p.items[u]; len(item.containers) > 0 || p.user.Pods[item.pod].Overhead != (cluster.Resources{}) {
+		if item := p.items[u]; b < 0 && (len(item.containers) > 0 || p.user.Pods[item.pod].Overhead != (cluster.Resources{})) {
 			return fmt.Errorf("the plan lacks pod %s or a part of it", p.user.Pods[item.pod].Name)
 		}
 	}
