@@ -24,6 +24,10 @@ func TestRegionOfPrices(t *testing.T) {
 	if text := answer("--trace", abroad, "--catalogue", offer(t, "price_factor: 1.25")); !strings.Contains(text, "You pay 0.480 $/h") || !strings.Contains(text, "us-east-1, times 1.25.") {
 		t.Errorf("with a factor:\n%s", text)
 	}
+	private := file(t, "private.json", strings.NewReplacer("aws:///us-east-1b/", "", "topology.kubernetes.io/region", "region").Replace(readFile(t, cluster)))
+	if text := answer("--trace", private, "--catalogue", file(t, "own.csv", "model,vcpu,memory,price,pods\nm6i.xlarge,4,16 GiB,0.1,\n")); !strings.Contains(text, "You pay 0.200 $/h") {
+		t.Errorf("a private cloud with zones:\n%s", text)
+	}
 	if _, err := execute(t.Context(), t, "--trace", abroad, "--catalogue", offer(t, "price_factor: 0")); err == nil || !strings.Contains(err.Error(), "want a number from 0.01 to 100") {
 		t.Errorf("a factor of 0: error %v", err)
 	}

@@ -136,6 +136,22 @@ func TestNodesThatRefuseTheirPods(t *testing.T) {
 	}
 }
 
+// The order of taints makes no pools.
+func TestOrderOfTaints(t *testing.T) {
+	nodes := nodesOf("m6i.xlarge", 2)
+	for i, order := range [][]string{{"a", "b"}, {"b", "a"}} {
+		var taints []any
+		for _, key := range order {
+			taints = append(taints, object{"key": key, "effect": "NoSchedule"})
+		}
+		nodes[i].(object)["spec"].(object)["taints"] = taints
+	}
+	pods := workload{name: "x", replicas: 2, nodes: 2, requests: request("150m", "200Mi"), spec: object{"tolerations": []any{object{"operator": "Exists"}}}}
+	if pools := clusterOf(t, "--trace", dumpOf(t, nodes, pods.pods())).Pools; len(pools) != 1 {
+		t.Errorf("pools %+v, want one", pools)
+	}
+}
+
 // What pods demand of their VM is kept by the plan, and by the bound if it says that no plan costs
 // less. m6i.large costs 0.096 $/h, m6i.xlarge 0.192, m6i.2xlarge 0.384.
 func TestDemandsOfAVM(t *testing.T) {
@@ -287,6 +303,28 @@ func TestVolumesOfAVM(t *testing.T) {
 		}
 		if n != c.vms || len(today.Stay) > 0 {
 			t.Errorf("%d volumes on a node: %d VMs, want %d; %+v", c.limit, n, c.vms, today.Stay)
+		}
+	}
+}
+
+// Where not all pods that a spread counts demand it, the others may be anywhere: today's nodes, with three on two of
+// them, cost no less than the bound. Those that all demand it would be on six.
+func TestSpreadThatSomePodsDemand(t *testing.T) {
+	nodes := relabelled(nodesOf("m6i.xlarge", 8), "", "node.kubernetes.io/instance-type", "r4", "r4", "c4", "c4", "c4", "c4", "c4", "c4")
+	for _, n := range nodes[2:] {
+		n.(object)["status"].(object)["allocatable"].(object)["memory"] = "4Gi"
+	}
+	web := workload{name: "web", labels: "app=web", replicas: 6, nodes: 2, requests: request("500m", "4500Mi"), spec: spreadBy("app", "web", nil)}
+	others := workload{name: "x", replicas: 6, from: 2, nodes: 6, requests: request("3800m", "200Mi")}.pods()
+	some := web.pods()
+	for _, p := range some[1:] {
+		delete(p.(object)["spec"].(object), "topologySpreadConstraints")
+	}
+	models := file(t, "own.csv", "model,vcpu,memory,price,pods\nr4,4,16 GiB,0.4,\nc4,4,4 GiB,0.1,\n")
+	for illegal, pods := range map[bool][]any{false: some, true: web.pods()} {
+		r := decode(t, must(t, "--trace", dumpOf(t, nodes, pods, others), "--catalogue", models, "--json"))
+		if r.Today.Now.String() != "1.400" || (r.Bound > r.Today.Now) != illegal || r.Today.Split > r.Today.Now {
+			t.Errorf("today %s, bound %s, plan %s; today is illegal: %v", r.Today.Now, r.Bound, r.Today.Split, illegal)
 		}
 	}
 }

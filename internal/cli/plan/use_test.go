@@ -206,6 +206,49 @@ func sized(t *testing.T, use string, more ...string) (dump, metrics string) {
 	return dumpOf(t, nodes, pods), "metrics:" + file(t, "top.txt", top)
 }
 
+// Right-sized pods keep the room and the place for their init containers. The bound is one for models
+// that pods exclude, and steps that save too little are named.
+func TestUseOfSomePods(t *testing.T) {
+	init := func(cpu string) object {
+		return object{"initContainers": []any{object{"name": "i", "resources": object{"requests": object{"cpu": cpu, "memory": "1Gi"}}}}}
+	}
+	notNano := object{"affinity": object{"nodeAffinity": object{"requiredDuringSchedulingIgnoredDuringExecution": object{"nodeSelectorTerms": []any{
+		object{"matchExpressions": []any{object{"key": "node.kubernetes.io/instance-type", "operator": "NotIn", "values": []any{"t3.nano"}}}}}}}}}
+	two := []object{{"cpu": "1800m", "memory": "1Gi"}, {"cpu": "3800m", "memory": "1Gi"}}
+	for _, c := range []struct {
+		name, model string
+		pods        []workload
+		use         string // of the container c0 of each workload
+		args        []string
+		split       string // after right-sizing
+		bound       string
+		tooLittle   bool
+	}{
+		{"init container", "m6i.xlarge", []workload{{name: "a", requests: request("1", "1Gi")}, {name: "b", requests: request("2", "1Gi"), spec: init("2")}}, "2400m 500m", nil, "0.384", "0.384", false},
+		{"init container larger than the first", "m6i.2xlarge", []workload{{name: "a", requests: two, spec: init("1800m")}}, "1000m", nil, "0.384", "0.384", false},
+		{"excluded model", "m6i.2xlarge", []workload{{name: "a", requests: request("3500m", "1Gi"), spec: notNano}}, "500m", nil, "0.384", "0.096", false},
+		{"small saving", "m6i.xlarge", []workload{{name: "a", requests: request("3", "1Gi")}}, "500m", []string{"--min-saving", "0.15"}, "0.192", "0.096", true},
+	} {
+		top, used := "NAMESPACE POD NAME CPU(cores) MEMORY(bytes)\n", strings.Fields(c.use)
+		var pods []any
+		for i, w := range c.pods {
+			w.replicas = 1
+			pods = append(pods, w.pods()...)
+			top += fmt.Sprintf("store %s-0 c0 %s 100Mi\n", w.name, used[i])
+		}
+		args := append([]string{"--trace", dumpOf(t, nodesOf(c.model, 1), pods), "--use", "metrics:" + file(t, "top.txt", top)}, c.args...)
+		pool := clusterOf(t, args...).Pools[0]
+		if c.name == "excluded model" {
+			if text := must(t, "--trace", args[1], "--explain", pool.Name); !strings.Contains(text, "the bound is 0.192") {
+				t.Errorf("the bound that is explained is not that for all models:\n%s", text)
+			}
+		}
+		if pool.Sized.Split.String() != c.split || pool.Sized.Bound.String() != c.bound || pool.TooLittle != c.tooLittle {
+			t.Errorf("%s: by use %s, bound %s, left out %v; want %s, %s, %v", c.name, pool.Sized.Split, pool.Sized.Bound, pool.TooLittle, c.split, c.bound, c.tooLittle)
+		}
+	}
+}
+
 // What --write writes is of one plan: each pod that the placement splits has a manifest, and a
 // plan that has no VMs of a cluster is refused.
 func TestWrittenFilesAreOfOnePlan(t *testing.T) {
@@ -220,6 +263,26 @@ func TestWrittenFilesAreOfOnePlan(t *testing.T) {
 	}
 	if _, err := execute(t.Context(), t, "--trace", dump, "--write", "hostlo:"+dir+"2"); err == nil || !strings.Contains(err.Error(), "--write hostlo:") {
 		t.Errorf("VMs of hostlo: error %v", err)
+	}
+}
+
+// A workload of which a plan splits some pods gets no patch, wherever the others are.
+func TestPartlySplitOverPools(t *testing.T) {
+	nodes := relabelled(nodesOf("m6i.2xlarge", 2), "", "team", "a", "b")
+	web := workload{name: "web", kind: "StatefulSet", replicas: 2, nodes: 2, requests: []object{{"cpu": "1800m", "memory": "1Gi"}, {"cpu": "3800m", "memory": "1Gi"}}}
+	with := func(spec object) string {
+		all, dir := web, filepath.Join(t.TempDir(), "out")
+		filler := workload{name: "x", replicas: 1, from: 1, requests: request("2", "1Gi"), spec: spec}
+		all.spec = object{"nodeSelector": object{"team": "a"}}
+		pods := all.pods()
+		pods[1].(object)["spec"].(object)["nodeSelector"] = object{"team": "b"}
+		must(t, "--trace", dumpOf(t, nodes, pods, filler.pods()), "--write", dir)
+		return readFile(t, filepath.Join(dir, "manifests", "store_statefulset_web.yaml"))
+	}
+	for name, spec := range map[string]object{"on a node of another pool": nil, "on a node that stays": {"nodeSelector": object{"kubernetes.io/hostname": "vm-1"}}} {
+		if text := with(spec); !strings.HasPrefix(text, "# Not a patch: the plan splits 1 of 2 pods") {
+			t.Errorf("the other pod is %s:\n%s", name, text)
+		}
 	}
 }
 

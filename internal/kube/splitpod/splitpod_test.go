@@ -475,7 +475,7 @@ func TestPlanFormat(t *testing.T) {
 	u := cluster.User{Pods: []cluster.Pod{{Name: "web-1", Origin: &cluster.Origin{Namespace: "shop", Name: "web-1", Kind: "Deployment", Workload: "web"},
 		Containers: []cluster.Container{{Name: "a"}, {Name: "b"}, {Name: "c"}}}}}
 	plan := cluster.Plan{VMs: []cluster.VM{{ID: 0, Parts: []cluster.Part{{Container: 0}, {Container: 1}}}, {ID: 1, Parts: []cluster.Part{{Container: 2}}}}}
-	files := manifest.Files(manifest.Split(u, cluster.Catalogue{{Name: "large"}}, plan))
+	files := manifest.Files(manifest.Split(u, u.Pods, cluster.Catalogue{{Name: "large"}}, plan))
 	_, line, ok := strings.Cut(string(files[0].Text), SplitAnnotation+": ")
 	line, _, _ = strings.Cut(line, "\n")
 	var text string

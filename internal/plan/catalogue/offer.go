@@ -114,7 +114,7 @@ func (o Offer) scaled(c cluster.Catalogue) cluster.Catalogue {
 // than a node's, and no factor says what they are there.
 func (o Offer) CheckRegion(provider, region string) error {
 	for _, name := range o.Names() {
-		if of := regionOf(name); o.PriceFactor == 0 && region != "" && providerOf(name) == provider && of != region {
+		if of := regionOf(name); o.PriceFactor == 0 && region != "" && of != "" && providerOf(name) == provider && of != region {
 			return fmt.Errorf("the nodes are in %s, and the built-in prices of %s are of %s: name a CSV file with prices of %s with --catalogue, or a YAML file that says what to multiply them by, such as price_factor: 1.1 (1 takes them as they are)", region, name, of, region)
 		}
 	}

@@ -30,7 +30,7 @@ type Limit struct {
 	Skew       int64
 	MinDomains int             // fewer VMs count as if another one had nothing
 	Nodes      map[string]bool // that the spread is over; nil if it is over VMs of the user only
-	Total      int64           // of all pods of the cluster
+	Total      int64           // of all pods of the cluster; Unlimited if some of them do not demand the spread
 }
 
 // The limits that every cluster has; spreads follow.

@@ -12,6 +12,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -98,6 +99,14 @@ func (s Setting) packing(u cluster.User) pack.Options {
 	return o
 }
 
+// lower returns a bound that holds for the models of legal plans, too, that the pool may not have.
+func (s Setting) lower(u cluster.User, low int64) int64 {
+	if s.Today != nil && len(s.Today.pools[u.Name].Unlimited) > 0 {
+		low = min(low, bound.Of(u, s.Today.pools[u.Name].Unlimited, bound.Options{Known: low}).Best)
+	}
+	return low
+}
+
 func (s Setting) plan(u cluster.User) (Planned, error) {
 	models, err := s.models(u)
 	if err != nil {
@@ -107,9 +116,7 @@ func (s Setting) plan(u cluster.User) (Planned, error) {
 	if err != nil {
 		return Planned{}, err
 	}
-	if s.Today != nil && len(s.Today.pools[u.Name].Unlimited) > 0 {
-		low = min(low, bound.Of(plans.User, s.Today.pools[u.Name].Unlimited, bound.Options{Known: low}).Best)
-	}
+	low = s.lower(plans.User, low)
 	p := Planned{User: summary.NewUser(plans, low)}
 	if s.Today != nil {
 		p.Pool = s.Today.pool(plans, low)
@@ -121,7 +128,11 @@ func (s Setting) plan(u cluster.User) (Planned, error) {
 	}
 	if s.Scheme != "" && (p.Pool == nil || p.Pool.Final().PodsSplit > 0) {
 		outcome := map[string]pack.Outcome{"hostlo": plans.Hostlo, "spread": plans.Spread, "best": plans.Best, "whole": plans.Whole}[s.Scheme]
-		p.Split = manifest.Split(plans.User, models, outcome.Plan)
+		all := u.Pods
+		if s.Today != nil {
+			all = s.Today.pods
+		}
+		p.Split = manifest.Split(plans.User, all, models, outcome.Plan)
 	}
 	return p, nil
 }
@@ -158,7 +169,9 @@ func (s Setting) choices(u cluster.User, pairs float64) (summary.Choices, error)
 	if err != nil {
 		return summary.Choices{}, err
 	}
-	plans, _, err := study.Of(u, models, s.Packing, s.start(u)...) // not bundled: links are between containers
+	o := s.packing(u)
+	o.Bundle = 0 // links are between containers
+	plans, _, err := study.Of(u, models, o, s.start(u)...)
 	if err != nil {
 		return summary.Choices{}, err
 	}
@@ -254,9 +267,10 @@ func (s Setting) explain(u cluster.User) (e Explained, err error) {
 	if e.Models, err = s.models(u); err != nil {
 		return e, err
 	}
-	o := s.Packing
-	o.Explain = true
+	o := s.packing(u)
+	o.Explain, o.Bundle = true, 0
 	e.Plans, e.Bound, err = study.Of(u, e.Models, o, s.start(u)...)
+	e.Bound = s.lower(e.Plans.User, e.Bound)
 	return e, err
 }
 
@@ -269,6 +283,16 @@ type Replayed struct {
 
 // Replays replays the pods of all users, and returns them by name. See All for ctx and done.
 func (s Setting) Replays(ctx context.Context, histories []cluster.History, r Replayed, done func(int)) ([]summary.UserReplay, error) {
+	hours := 0. // of all VMs, at most; of each an hour or more, so that rates can be added up, too
+	for _, h := range histories {
+		for _, stay := range h.Stays {
+			hours += float64(len(stay.Pod.Containers)) * (1 + r.Minimum.Hours() + (min(stay.To, r.To) - max(stay.From, r.From)).Hours())
+		}
+	}
+	price := float64(slices.MaxFunc(s.Models, func(a, b cluster.Model) int { return cmp.Compare(a.Price, b.Price) }).Price)
+	if hours*price > math.MaxInt64/2 {
+		return nil, fmt.Errorf("%.3g hours of VMs at the highest price, %.4g $/h, cannot be added up: correct the prices of the catalogue", hours, price/cluster.Dollar)
+	}
 	// The largest first, so that all processors end at about the same time.
 	slices.SortStableFunc(histories, func(a, b cluster.History) int { return cmp.Compare(len(b.Stays), len(a.Stays)) })
 	all, err := All(ctx, slices.Values(histories), func(h cluster.History) (summary.UserReplay, error) { return s.play(h, r) }, done)

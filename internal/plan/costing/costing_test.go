@@ -208,6 +208,29 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// Costs over time, and rates of pods that are there at once, that cannot be added up are refused.
+func TestReplaysThatOverflow(t *testing.T) {
+	pod := users()[0].Pods[0]
+	for _, tt := range []struct {
+		hours  time.Duration
+		stays  int
+		price  int64
+		refuse bool
+	}{{1, 1, 1e17, false}, {250, 1, 1e17, true}, {0, 30, 1e17, false}, {0, 90, 1e17, true}, {250, 90, 1e14, false}} {
+		h := cluster.History{User: "ann"}
+		for i := range tt.stays {
+			p := pod
+			p.Name = fmt.Sprint(i)
+			h.Stays = append(h.Stays, cluster.Stay{Pod: p, To: tt.hours*time.Hour + time.Second})
+		}
+		s := Setting{Models: cluster.Catalogue{{Name: "dear", Size: twoModels[0].Size, Price: tt.price}}}
+		all, err := s.Replays(t.Context(), []cluster.History{h}, Replayed{To: 1000 * time.Hour}, nil)
+		if refused := err != nil && strings.Contains(err.Error(), "cannot be added up: correct the prices of the catalogue"); refused != tt.refuse || err == nil && all[0].Plans[0].Cost < summary.Dollars(tt.price/3600) {
+			t.Errorf("%+v: %v, %+v", tt, err, all)
+		}
+	}
+}
+
 // Without catalogues and models, no VM is larger than the largest of today.
 func TestLimited(t *testing.T) {
 	c := fleet.Cluster{Nodes: []cluster.Node{node("a", "m6i.large", 2, 8)}}

@@ -14,6 +14,7 @@ func (s Setting) rightSize(u cluster.User, c cluster.Catalogue, before pack.Comp
 	if err != nil {
 		return before, err
 	}
+	low = s.lower(after.User, low)
 	p.Kept = !comparable
 	p.User.Sized = &summary.SizedCosts{Whole: p.User.Cost.Whole, Best: p.User.Cost.Best, Bound: p.User.Bound}
 	if comparable {
@@ -45,7 +46,7 @@ func (t *Today) rightSize(c *summary.PoolCost, before, after pack.Comparison, lo
 		sized = summary.PoolPlan{Packed: 1 << 62, Split: 1 << 62, Bound: 1 << 62}
 	}
 	sized.Bound = summary.Dollars(low)
-	cheaper(&sized, after, models, t.MinSaving)
+	c.TooLittle = cheaper(&sized, after, models, t.MinSaving) || c.TooLittle
 	sized.Bound = min(sized.Bound, sized.Split)
 	return larger || sized.Split < c.Split
 }

@@ -23,6 +23,7 @@ type Today struct {
 	MinSaving summary.Dollars
 
 	pools      map[string]fleet.Pool // by name
+	pods       []cluster.Pod         // of the cluster, also those on nodes that stay
 	catalogues []string
 	reserved   string
 	rules      []cluster.Rule
@@ -38,7 +39,7 @@ type Today struct {
 // families of the nodes up to the largest model of today. Models limit what is bought, not what
 // nodes cost.
 func NewToday(c fleet.Cluster, rules []cluster.Rule, o catalogue.Offer) (*Today, error) {
-	t := &Today{pools: map[string]fleet.Pool{}, rules: rules, nodes: len(c.Nodes), provider: provider(c.Nodes), term: o.Prices.Term}
+	t := &Today{pools: map[string]fleet.Pool{}, pods: c.Pods, rules: rules, nodes: len(c.Nodes), provider: provider(c.Nodes), term: o.Prices.Term}
 	m, err := onSale(c.Nodes, o)
 	if err != nil {
 		return nil, err

@@ -83,6 +83,11 @@ func New(c Cluster, models cluster.Catalogue, reserve catalogue.Reserve) (Fleet,
 		for _, p := range f.pools {
 			p.limit(c.Limits, c.Nodes)
 			p.unplaceable(stays)
+			if p.Catalogue = p.buyable(left, p.byModel).For(p.User); len(p.Catalogue) == 0 {
+				for _, n := range p.nodes {
+					stays[n.Name] = noModel
+				}
+			}
 		}
 		if len(stays) > more {
 			continue // without the nodes that cannot be planned
@@ -120,6 +125,7 @@ const (
 	gpus         = "GPUs are not planned"
 	fargate      = "Fargate has no nodes to plan"
 	windows      = "Windows"
+	noModel      = "no model on sale for this pool"
 	notPlanned   = "a pod on it cannot be planned"
 	pinned       = "a pod may run on this node only"
 	notHonoured  = "a pod on it demands what plans do not honour: "
@@ -284,7 +290,6 @@ func (f *divider) daemons(request bool) {
 func (f *divider) pods() {
 	statics := staticSets(f.cluster)
 	staying := map[string]int{}
-	counted := map[*pool]map[string]bool{}
 	for _, pod := range f.cluster.Pods {
 		name := pod.Origin.Node
 		p := f.of[name]
@@ -296,14 +301,11 @@ func (f *divider) pods() {
 		case p == nil:
 			staying[f.why[name]]++
 		case pod.Origin.Kind == "Node" && statics[staticName(pod)]:
-			if counted[p] == nil {
-				counted[p] = map[string]bool{}
-			}
-			if !counted[p][staticName(pod)] {
-				counted[p][staticName(pod)] = true
+			static := "static pod " + staticName(pod)
+			if !slices.ContainsFunc(p.every, func(e everywhere) bool { return e.name == static }) {
 				p.User.PerVM.Request = p.User.PerVM.Request.Add(pod.Request())
 				p.User.PerVM.Pods++
-				p.every = append(p.every, everywhere{"static pod " + staticName(pod), pod.Rules})
+				p.every = append(p.every, everywhere{static, pod.Rules})
 			}
 		default:
 			p.on[name] = append(p.on[name], len(p.User.Pods))
@@ -336,12 +338,11 @@ func (f *divider) staying() {
 	slices.SortFunc(f.fleet.Stay, func(a, b Stay) int { return strings.Compare(a.Why, b.Why) })
 }
 
-// finish takes what runs on every VM off the models, and looks whether the pods can stay.
+// finish looks whether the pods can stay.
 func (p *pool) finish(models cluster.Catalogue) Pool {
 	if p.byModel {
 		p.Unlimited = p.buyable(models, false).For(p.User)
 	}
-	p.Catalogue = p.buyable(models, p.byModel).For(p.User)
 	p.legalSpreads()
 	var start cluster.Plan
 	for i, n := range p.nodes {

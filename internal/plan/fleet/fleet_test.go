@@ -93,6 +93,21 @@ func TestStay(t *testing.T) {
 	}
 }
 
+// Nodes of a pool for which no model is on sale stay, and other pools are planned.
+func TestPoolWithoutModels(t *testing.T) {
+	arm := node("arm", "kubernetes.io/arch=arm64")
+	arm.Model = "a.xlarge"
+	c := Cluster{Nodes: []cluster.Node{node("a"), arm, node("full", "role=edge")}, Selectors: []string{"role"}, Buy: []string{"m.large", "m.xlarge"}, Pods: []cluster.Pod{pod("1", "a"), pod("2", "arm")},
+		DaemonSets: []cluster.DaemonSet{{Name: "n/ingress", Request: cluster.Resources{CPU: 3 * cluster.VCPU}, Nodes: map[string]bool{"full": true}}}}
+	f, err := New(c, append(slices.Clone(models), cluster.Model{Name: "a.xlarge", Size: models[1].Size, Price: 150, Arch: "arm64"}), catalogue.Reserve{})
+	if err != nil || len(f.Pools) != 1 || f.Pools[0].User.Name != "all nodes" || len(f.Pools[0].Catalogue) != 2 {
+		t.Errorf("pools %+v, %v; want one", f.Pools, err)
+	}
+	if diff := cmp.Diff([]Stay{{noModel, 2, 1, 350, 0}}, f.Stay); diff != "" {
+		t.Errorf("nodes that stay (-want +got):\n%s", diff)
+	}
+}
+
 // Models leave for pods what nodes of the cluster leave; others lack as much memory. DaemonSets
 // and static pods of all nodes are taken off.
 func TestAllocatable(t *testing.T) {

@@ -107,7 +107,7 @@ func (p *pool) legalSpreads() {
 	vms := p.leastVMs()
 	for i := range p.User.Limits {
 		l := &p.User.Limits[i]
-		if l.Skew == 0 {
+		if l.Skew == 0 || l.Total == cluster.Unlimited {
 			continue
 		}
 		total := l.Total

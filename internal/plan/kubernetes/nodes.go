@@ -44,6 +44,7 @@ func (d *Dump) Node(raw []byte) (again bool, err error) {
 			node.Taints = append(node.Taints, taint.Key+"="+taint.Value+":"+string(taint.Effect))
 		}
 	}
+	slices.Sort(node.Taints) // whose order means nothing
 	node.Capacity, _ = Requests(n.Status.Capacity)
 	node.Allocatable, _ = Requests(n.Status.Allocatable)
 	node.Pods = int(n.Status.Allocatable.Pods().Value())

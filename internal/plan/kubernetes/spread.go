@@ -19,6 +19,7 @@ import (
 type spread struct {
 	namespace string
 	selector  labels.Selector
+	pods      int64 // that have it, and match
 	skew      int64
 	domains   int
 	eligible  func(*corev1.Node) bool
@@ -62,6 +63,9 @@ func (d *Dump) spread(p *pod, o *corev1.Pod, c *corev1.TopologySpreadConstraint)
 		d.spreads[key] = s
 		d.order = append(d.order, s)
 	}
+	if selector.Matches(labels.Set(o.Labels)) {
+		d.spreads[key].pods++
+	}
 }
 
 // eligible returns whether a pod may run on a node by its labels and taints (NodeAffinity and
@@ -95,6 +99,9 @@ func (d *Dump) limit(s *spread, kinds []*kind, number int32) cluster.Limit {
 			k.takes = append(k.takes, cluster.Take{Limit: number, Amount: 1})
 			l.Total += k.pods
 		}
+	}
+	if s.pods < l.Total { // the others may be anywhere
+		l.Total = cluster.Unlimited
 	}
 	for name, n := range d.nodes {
 		if _, named := n.Labels[corev1.LabelHostname]; named && s.eligible(n) {

@@ -22,7 +22,7 @@ type Pod struct {
 	User, Namespace, Name string // Namespace is empty if it is unknown
 	Fractions             []Fraction
 	Kind, Workload        string // that makes the pod; empty: none that can be patched
-	Replicas              int    // pods of the workload that were planned
+	Replicas              int    // pods of the workload, also of those that are not planned
 
 	kubeName string // a valid name that no other pod has
 }
@@ -38,7 +38,8 @@ type Fraction struct {
 // Kubernetes takes for the pod; the others are sorted by VM. Sidecars are in none: init containers run in the first
 // fraction, wherever the plan has put them. A pod of Kubernetes has its own names. For others, the user is the namespace,
 // if it is a valid name of one. A name that has to be changed and would then be that of another pod of the user gets a hash.
-func Split(u cluster.User, c cluster.Catalogue, p cluster.Plan) []Pod {
+// All are the pods that may be of a workload with those of the user.
+func Split(u cluster.User, all []cluster.Pod, c cluster.Catalogue, p cluster.Plan) []Pod {
 	fractions := make([][]Fraction, len(u.Pods))
 	for _, vm := range p.VMs {
 		for _, placed := range summary.ByPod(vm.Parts) {
@@ -65,7 +66,7 @@ func Split(u cluster.User, c cluster.Catalogue, p cluster.Plan) []Pod {
 	}
 	names := kubeNames(u.Pods)
 	replicas := map[[3]string]int{}
-	for _, pod := range u.Pods {
+	for _, pod := range all {
 		if o := pod.Origin; o != nil {
 			replicas[[3]string{o.Namespace, o.Kind, o.Workload}]++
 		}

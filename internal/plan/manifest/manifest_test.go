@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,7 +22,7 @@ func split(i int) cluster.Plan {
 func TestManifestNamespace(t *testing.T) {
 	u := cluster.User{Name: "team/red", Pods: []cluster.Pod{{Name: "shop/web.0", Origin: &cluster.Origin{Namespace: "shop", Name: "web.0"},
 		Containers: []cluster.Container{{Name: "a"}, {Name: "b"}}}}}
-	got := Split(u, cluster.Catalogue{{Name: "large"}}, split(0))
+	got := Split(u, u.Pods, cluster.Catalogue{{Name: "large"}}, split(0))
 	want := []Pod{{"team/red", "shop", "web.0", []Fraction{{3, "large", []string{"a"}}, {5, "large", []string{"b"}}}, "", "", 0, "web.0"}}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Pod{})); diff != "" {
 		t.Errorf("split pods (-want +got):\n%s", diff)
@@ -36,7 +37,7 @@ func TestManifestAmbiguousNames(t *testing.T) {
 	}
 	var got []string
 	for i := range u.Pods {
-		got = append(got, Split(u, cluster.Catalogue{{Name: "large"}}, split(i))[0].kubeName)
+		got = append(got, Split(u, u.Pods, cluster.Catalogue{{Name: "large"}}, split(i))[0].kubeName)
 	}
 	want := []string{"a-1", "a-1-" + got[1][4:], "a-1-" + got[2][4:], "b-2"}
 	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" || got[1] == got[2] || len(got[1]) != len("a-1-")+16 {
@@ -91,7 +92,7 @@ func TestFirstFraction(t *testing.T) {
 		u := cluster.User{Pods: []cluster.Pod{{Name: "web", Origin: &cluster.Origin{Namespace: "shop", Name: "web", Sidecars: 1},
 			Containers: []cluster.Container{{Name: "proxy"}, {Name: "front"}, {Name: "log"}, {Name: "back"}}}}}
 		got := "none"
-		for _, p := range Split(u, cluster.Catalogue{{Name: "large"}}, cluster.Plan{VMs: vms}) {
+		for _, p := range Split(u, u.Pods, cluster.Catalogue{{Name: "large"}}, cluster.Plan{VMs: vms}) {
 			got = strings.Join(p.containers(), ";")
 		}
 		if got != want {
@@ -104,9 +105,14 @@ func TestFirstFraction(t *testing.T) {
 func TestPartlySplitWorkload(t *testing.T) {
 	origin := &cluster.Origin{Namespace: "shop", Name: "web-1", Kind: "Deployment", Workload: "web"}
 	u := cluster.User{Pods: []cluster.Pod{{Name: "a", Origin: origin, Containers: []cluster.Container{{Name: "a"}, {Name: "b"}}}, {Name: "b", Origin: origin, Containers: []cluster.Container{{Name: "a"}, {Name: "b"}}}}}
-	files := Files(Split(u, cluster.Catalogue{{Name: "large"}}, split(0)))
+	files := Files(Split(u, u.Pods, cluster.Catalogue{{Name: "large"}}, split(0)))
 	if len(files) != 1 || !strings.HasPrefix(string(files[0].Text), "# Not a patch: the plan splits 1 of 2 pods") {
 		t.Fatalf("files %s", files)
+	}
+	// Pods of the workload may be in other pools, or on nodes that stay.
+	pool := cluster.User{Pods: u.Pods[:1]}
+	if elsewhere := Files(Split(pool, u.Pods, cluster.Catalogue{{Name: "large"}}, split(0))); !slices.Equal(elsewhere[0].Text, files[0].Text) {
+		t.Errorf("a pool with one of the pods: %s", elsewhere[0].Text)
 	}
 	for line := range strings.Lines(string(files[0].Text)) {
 		if !strings.HasPrefix(line, "# ") {

@@ -276,6 +276,43 @@ func TestCheckFinds(t *testing.T) {
 	}
 }
 
+// A plan holds pods with the overhead of their first containers, and does not split those that must stay whole.
+func TestHolds(t *testing.T) {
+	c := mustBuiltin(t, "bacou") // large, xlarge: 2 and 4 vCPU
+	part := func(containers ...int) (all []cluster.Part) {
+		for _, k := range containers {
+			all = append(all, cluster.Part{Container: k})
+		}
+		return all
+	}
+	one := func(model int, containers ...int) cluster.Plan {
+		return cluster.Plan{VMs: []cluster.VM{{Model: model, Parts: part(containers...)}}}
+	}
+	apart := cluster.Plan{VMs: []cluster.VM{{ID: 0, Parts: part(0)}, {ID: 1, Parts: part(1)}}}
+	init, whole := of("a", 1, 1), of("a", 1, 1)
+	init.Overhead, whole.Whole = cluster.Resources{CPU: cluster.VCPU}, true
+	for _, tt := range []struct {
+		name string
+		pod  cluster.Pod
+		plan cluster.Plan
+		want bool
+	}{
+		{"full", of("a", 1, 1), one(0, 0, 1), true},
+		{"overfull", of("a", 1, 2), one(0, 0, 1), false},
+		{"overhead without a part", init, one(0, 0, 1), false},
+		{"overhead with a part", init, one(0, -1, 0, 1), false},
+		{"overhead that fits", init, one(1, 0, 1), true},
+		{"overhead with the first container", init, apart, true},
+		{"split", of("a", 1, 1), apart, true},
+		{"split, but whole", whole, apart, false},
+		{"whole", whole, one(0, 0, 1), true},
+	} {
+		if got := Holds(cluster.User{Pods: []cluster.Pod{tt.pod}}, c, tt.plan); got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
 // A plan that is not the user's is refused, not improved.
 func TestImproveRefuses(t *testing.T) {
 	c := mustBuiltin(t, "bacou")

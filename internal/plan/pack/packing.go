@@ -73,10 +73,7 @@ func (p *packing) restore(plan cluster.Plan) error {
 		}
 	}
 	for u, b := range p.where {
-		if b >= 0 {
-			continue
-		}
-		if item := p.items[u]; len(item.containers) > 0 || p.user.Pods[item.pod].Overhead != (cluster.Resources{}) {
+		if item := p.items[u]; b < 0 && (len(item.containers) > 0 || p.user.Pods[item.pod].Overhead != (cluster.Resources{})) {
 			return fmt.Errorf("the plan lacks pod %s or a part of it", p.user.Pods[item.pod].Name)
 		}
 	}
@@ -257,20 +254,11 @@ func (p *packing) shrink(b int) bool {
 	return true
 }
 
-// Holds reports whether the VMs of a plan have room for a user's pods, which the plan places, but
-// which may request something else than those that it was made for.
+// Holds reports whether a plan may be one of a user's pods, which it places, but which may request
+// something else than those that it was made for, or must no longer be split.
 func Holds(u cluster.User, c cluster.Catalogue, plan cluster.Plan) bool {
-	return !slices.ContainsFunc(plan.VMs, func(vm cluster.VM) bool {
-		var used cluster.Resources
-		for _, part := range vm.Parts {
-			if part.Container < 0 {
-				used = used.Add(u.Pods[part.Pod].Overhead)
-			} else {
-				used = used.Add(u.Pods[part.Pod].Containers[part.Container].Request)
-			}
-		}
-		return !used.Fits(c[vm.Model].Size)
-	})
+	p := newPacking(newModelIndex(c), newItems(u, nil), Options{})
+	return p.restore(plan) == nil && !slices.ContainsFunc(p.bins, func(b bin) bool { return !b.used.Fits(c[b.model].Size) })
 }
 
 // Action is what a step does to a VM.

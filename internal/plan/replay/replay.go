@@ -33,6 +33,10 @@ func Events(h cluster.History, from, to time.Duration, c cluster.Catalogue, over
 		}
 		return at[t]
 	}
+	whole := map[string]bool{} // names that parts of cut pods must not have
+	for _, stay := range h.Stays {
+		whole[stay.Pod.Name] = true
+	}
 	for _, stay := range h.Stays {
 		fit, out, err := pack.Fit(cluster.User{Name: h.User, Pods: []cluster.Pod{stay.Pod}}, c, oversize)
 		if err != nil {
@@ -41,6 +45,11 @@ func Events(h cluster.History, from, to time.Duration, c cluster.Catalogue, over
 		left += len(out)
 		if len(fit.Pods) == 0 || stay.From >= to {
 			continue
+		}
+		for i := range fit.Pods {
+			for len(fit.Pods) > 1 && whole[fit.Pods[i].Name] {
+				fit.Pods[i].Name += "'"
+			}
 		}
 		arrival := event(stay.From)
 		arrival.Arrive = append(arrival.Arrive, fit.Pods...)

@@ -79,6 +79,21 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// Parts of a pod that is cut have names that no other pod has.
+func TestNamesOfParts(t *testing.T) {
+	h := cluster.History{Stays: []cluster.Stay{{Pod: of("p", 90, 90), To: 5}, {Pod: of("p/0", 1), To: 5}, {Pod: of("p/0'", 1), To: 7}}}
+	events, left, err := Events(h, 0, 9, mustBuiltin(t, "bacou"), "cut")
+	if err != nil || left != 0 {
+		t.Fatal(left, err)
+	}
+	if diff := cmp.Diff([]string{"p/0''", "p/1", "p/0"}, events[1].Depart); diff != "" {
+		t.Errorf("pods that leave (-want +got):\n%s", diff)
+	}
+	if _, err := Run("u", events, 9, mustBuiltin(t, "bacou"), Options{}); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestReplayRefuses(t *testing.T) {
 	a := of("a", 1)
 	for _, tt := range []struct {
