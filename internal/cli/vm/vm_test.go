@@ -114,6 +114,10 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"ssh"}, "missing argument NAME"},
 		{[]string{"down"}, "name the guests to stop, or give --all"},
 		{[]string{"down", "node1", "--all"}, "name the guests to stop, or give --all"},
+		{[]string{"down", ""}, `guest name "": want 1 to 63`},
+		{[]string{"down", "node1", "../../victim"}, `guest name "../../victim": want 1 to 63`},
+		{[]string{"ssh", "../node1"}, `guest name "../node1": want 1 to 63`},
+		{[]string{"load", "--guest", "..", "image.tar"}, `guest name "..": want 1 to 63`},
 	}
 	for _, tt := range tests {
 		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {

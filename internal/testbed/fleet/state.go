@@ -108,6 +108,9 @@ var ErrStarting = errors.New("guest is being started")
 // Find returns the guest name, which another process may have started. If the guest
 // has ended, or its start was interrupted, the error wraps guest.ErrDied.
 func (f *Fleet) Find(name string) (*Node, error) {
+	if err := identity.CheckGuestName(name); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoGuest, err)
+	}
 	dir := f.Lab.GuestDir(name)
 	n, err := readState(dir)
 	if _, noDir := os.Stat(dir); errors.Is(noDir, fs.ErrNotExist) {

@@ -15,6 +15,8 @@ import (
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
+
+	"unnest.io/unnest/internal/hostapi/identity"
 )
 
 const (
@@ -27,8 +29,11 @@ const (
 // command lines name it.
 func (l *Lab) RemoveGuest(name string) error {
 	dir := l.GuestDir(name)
-	err := kill(func(p process) bool { return p.uses(dir) })
-	if err = errors.Join(err, os.RemoveAll(dir)); err != nil {
+	err := identity.CheckGuestName(name)
+	if err == nil { // else dir is not that of a guest
+		err = errors.Join(kill(func(p process) bool { return p.uses(dir) }), os.RemoveAll(dir))
+	}
+	if err != nil {
 		return fmt.Errorf("remove guest %s: %w", name, err)
 	}
 	return nil
