@@ -217,17 +217,21 @@ done 2>/dev/null
 	return h.putRoot(ctx, i.Root)
 }
 
-// putRoot copies the root file system, compressed, and leaves its holes.
+// putRoot copies the root file system, compressed, and leaves its holes. dom0 compares the size: the shell has dd's exit code only.
 func (h *Host) putRoot(ctx context.Context, path string) error {
-	const script = `set -e; trap 'rm -f "$1.put"' EXIT; gzip -dc | dd of="$1.put" bs=64k iflag=fullblock conv=sparse status=none; mv "$1.put" "$1"`
+	const script = `set -e; trap 'rm -f "$1.put"' EXIT; gzip -dc | dd of="$1.put" bs=64k iflag=fullblock conv=sparse status=none; [ "$(stat -c %s "$1.put")" = "$2" ]; mv "$1.put" "$1"`
 	root, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("read image: %w", err)
 	}
 	defer root.Close()
+	info, err := root.Stat()
+	if err != nil {
+		return fmt.Errorf("read image: %w", err)
+	}
 	content, to := io.Pipe()
 	go func() { _ = to.CloseWithError(compress(to, root)) }()
-	process, err := h.Dom0.Start(ctx, place.Command{Args: []string{"sh", "-c", script, "put", h.Image.Root}, Stdin: content})
+	process, err := h.Dom0.Start(ctx, place.Command{Args: []string{"sh", "-c", script, "put", h.Image.Root, strconv.FormatInt(info.Size(), 10)}, Stdin: content})
 	if err == nil {
 		err = process.Wait()
 	}
