@@ -2,6 +2,7 @@ package hostd
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -62,19 +63,18 @@ func (o policyRunOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	tls, err := identity.ClientConfig(o.credentials)
+	client, err := identity.ClientConfig(o.credentials)
 	if err != nil {
 		return err
 	}
-	conn, err := grpc.NewClient("passthrough:///"+o.server, grpc.WithTransportCredentials(credentials.NewTLS(tls)),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 2 * time.Minute, Timeout: 20 * time.Second}))
+	conn, err := dialDaemon(o.server, client)
 	if err != nil {
 		return fmt.Errorf("connect to %s: %w", o.server, err)
 	}
 	defer conn.Close()
 	o.Streams = o.Streams.Unwatched()
 	log, _ := o.logger()
-	daemon := newPolicyHealth(hostdpb.NewHostPolicyClient(conn), tls.Certificates[0].Leaf)
+	daemon := newPolicyHealth(hostdpb.NewHostPolicyClient(conn), client.Certificates[0].Leaf)
 	if o.http != "" {
 		stop, err := daemon.serve(ctx, o.http)
 		if err != nil {
@@ -83,6 +83,13 @@ func (o policyRunOptions) run(ctx context.Context) error {
 		defer stop()
 	}
 	return policyclient.Run(ctx, config, daemon, log)
+}
+
+// dialDaemon prepares the connection to the daemon, which the first request opens.
+func dialDaemon(server string, config *tls.Config) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///"+server, grpc.WithTransportCredentials(credentials.NewTLS(config)),
+		grpc.WithNoProxy(), // HTTPS_PROXY is for other machines
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 2 * time.Minute, Timeout: 20 * time.Second}))
 }
 
 // policyHealth is a daemon that takes policies. It remembers whether the last stream of policies has

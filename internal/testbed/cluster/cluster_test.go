@@ -263,6 +263,41 @@ func TestUpFails(t *testing.T) {
 	}
 }
 
+// The components get no proxy, which leads away from the lab, and the rest of the environment.
+func TestLaunchWithoutProxy(t *testing.T) {
+	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
+		t.Skip("makes network namespaces: set UNNEST_PRIVILEGED=1")
+	}
+	t.Setenv("UNNEST_STATE", t.TempDir())
+	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "ALL_PROXY", "all_proxy", "NO_PROXY", "MY_PROXY_MODE"} {
+		t.Setenv(name, "http://192.0.2.1:3128")
+	}
+	l, err := lab.Create("test-launch")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	c := &Cluster{Lab: l}
+	if err := os.Mkdir(c.path(""), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	ended, err := c.launch(component{name: "part", program: "/usr/bin/env"})
+	if err == nil {
+		err = <-ended
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := os.ReadFile(c.path("part.log"))
+	if text := strings.ToLower(string(log)); err != nil || strings.Contains(text, "_proxy=") || !strings.Contains(text, "my_proxy_mode=") {
+		t.Errorf("proxies are in the environment of a component, or other variables are not (%v)", err)
+	}
+}
+
 // A port that is taken and a cluster that is up are found before the image is made.
 func TestUpFailsEarly(t *testing.T) {
 	if os.Getenv("UNNEST_PRIVILEGED") != "1" {

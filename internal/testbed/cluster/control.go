@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -152,6 +153,10 @@ func (c *Cluster) launch(p component) (ended <-chan error, err error) {
 	}
 	defer log.Close()
 	cmd := exec.Command(cmp.Or(p.program, filepath.Join(c.options.Programs, p.name)), p.arguments...)
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { // no proxy leads to the lab
+		name, _, _ := strings.Cut(v, "=")
+		return strings.HasSuffix(strings.ToLower(name), "_proxy")
+	})
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
 	if err := lab.Do(c.Lab.HostNS(), cmd.Start); err != nil {
