@@ -28,9 +28,6 @@ code is that of the command.`,
   unnest vm ssh node1 -- ls -l "/a name with spaces"`,
 		Args: usage.Some("NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkNames(args[:1]); err != nil {
-				return err
-			}
 			return enterGuest(cmd.Context(), streams.Ungated(), args[0], words(args[1:]))
 		},
 	}

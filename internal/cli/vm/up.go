@@ -12,6 +12,7 @@ import (
 
 	"unnest.io/unnest/internal/cli/terminal"
 	"unnest.io/unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/hostapi/identity"
 	"unnest.io/unnest/internal/hostd/quota"
 	"unnest.io/unnest/internal/measure/machines/guestimage"
 	"unnest.io/unnest/internal/measure/stack"
@@ -70,9 +71,9 @@ func (o upOptions) check() error {
 		if slices.Contains(o.names[:i], name) {
 			return usage.Errorf("NAME %s is there twice: name each guest once", name)
 		}
-	}
-	if err := checkNames(o.names); err != nil {
-		return err
+		if err := identity.CheckGuestName(name); err != nil {
+			return usage.Wrap(err)
+		}
 	}
 	switch {
 	case o.vcpus < 1 || o.vcpus > 255:

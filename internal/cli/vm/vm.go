@@ -131,9 +131,6 @@ save". Guests reach no registry: their network ends at this machine.`,
   unnest vm ssh node1 nerdctl run --network brfusion --detach nginx:1.27`,
 		Args: usage.Some("ARCHIVE"),
 		RunE: func(cmd *cobra.Command, archives []string) error {
-			if err := checkNames(only); err != nil {
-				return err
-			}
 			return load(cmd.Context(), streams, only, archives)
 		},
 	}
@@ -177,16 +174,6 @@ func view() (*fleet.Fleet, error) {
 	return fleet.Open(l)
 }
 
-// checkNames returns a usage error unless each name can be that of a guest.
-func checkNames(names []string) error {
-	for _, name := range names {
-		if err := identity.CheckGuestName(name); err != nil {
-			return usage.Wrap(err)
-		}
-	}
-	return nil
-}
-
 // completeGuests completes the names of the guests that run.
 func completeGuests(_ *cobra.Command, given []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	var names []string
@@ -205,8 +192,10 @@ func newDownCmd(streams terminal.Streams) *cobra.Command {
 			if all == (len(names) > 0) {
 				return usage.Errorf("name the guests to stop, or give --all")
 			}
-			if err := checkNames(names); err != nil {
-				return err
+			for _, name := range names {
+				if err := identity.CheckGuestName(name); err != nil {
+					return usage.Wrap(err)
+				}
 			}
 			return down(cmd.Context(), streams, names)
 		},
