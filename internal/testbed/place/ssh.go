@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"net"
 	"path"
-	"strconv"
 	"strings"
 	"time"
 
@@ -245,17 +244,14 @@ func (s *SSH) Put(ctx context.Context, file string, mode fs.FileMode, content io
 // put writes a file through a shell in p. The shell counts the bytes: its input also ends if the connection is lost.
 func put(ctx context.Context, p Place, file string, mode fs.FileMode, content io.Reader) error {
 	const script = `set -e; umask 077; mkdir -p "$2"; trap 'rm -f "$0.put"' EXIT; cat >"$0.put"; [ "$(wc -c <"$0.put")" -eq "$3" ]; chmod "$1" "$0.put"; mv "$0.put" "$0"`
-	var out bytes.Buffer
 	all, err := io.ReadAll(content)
+	var process Process
 	if err == nil {
-		var process Process
-		process, err = p.Start(ctx, Command{
-			Args:  []string{"sh", "-c", script, file, fmt.Sprintf("%o", mode.Perm()), path.Dir(file), strconv.Itoa(len(all))},
-			Stdin: bytes.NewReader(all), Stdout: &out,
-		})
-		if err == nil {
-			err = process.Wait()
-		}
+		args := []string{"sh", "-c", script, file, fmt.Sprintf("%o", mode.Perm()), path.Dir(file), fmt.Sprint(len(all))}
+		process, err = p.Start(ctx, Command{Args: args, Stdin: bytes.NewReader(all)})
+	}
+	if err == nil {
+		err = process.Wait()
 	}
 	if err != nil {
 		return fmt.Errorf("put %s on %s: %w", file, p, err)
