@@ -2,7 +2,6 @@ package hostd
 
 import (
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -63,18 +62,18 @@ func (o policyRunOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	client, err := identity.ClientConfig(o.credentials)
+	tls, err := identity.ClientConfig(o.credentials)
 	if err != nil {
 		return err
 	}
-	conn, err := dialDaemon(o.server, client)
+	conn, err := dialDaemon(o.server, credentials.NewTLS(tls))
 	if err != nil {
 		return fmt.Errorf("connect to %s: %w", o.server, err)
 	}
 	defer conn.Close()
 	o.Streams = o.Streams.Unwatched()
 	log, _ := o.logger()
-	daemon := newPolicyHealth(hostdpb.NewHostPolicyClient(conn), client.Certificates[0].Leaf)
+	daemon := newPolicyHealth(hostdpb.NewHostPolicyClient(conn), tls.Certificates[0].Leaf)
 	if o.http != "" {
 		stop, err := daemon.serve(ctx, o.http)
 		if err != nil {
@@ -85,10 +84,9 @@ func (o policyRunOptions) run(ctx context.Context) error {
 	return policyclient.Run(ctx, config, daemon, log)
 }
 
-// dialDaemon prepares the connection to the daemon, which the first request opens.
-func dialDaemon(server string, config *tls.Config) (*grpc.ClientConn, error) {
-	return grpc.NewClient("passthrough:///"+server, grpc.WithTransportCredentials(credentials.NewTLS(config)),
-		grpc.WithNoProxy(), // HTTPS_PROXY is for other machines
+// dialDaemon prepares the connection to the daemon. HTTPS_PROXY is for other machines.
+func dialDaemon(server string, c credentials.TransportCredentials) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///"+server, grpc.WithTransportCredentials(c), grpc.WithNoProxy(),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 2 * time.Minute, Timeout: 20 * time.Second}))
 }
 
