@@ -2,6 +2,7 @@ package qmp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path"
 	"regexp"
@@ -158,11 +159,12 @@ func (c *Client) NICs(ctx context.Context) (nics []NIC, err error) {
 			}
 			var nic NIC
 			path := container + "/" + n.Name
-			if c.Property(ctx, path, "netdev", &nic.Netdev) != nil || nic.Netdev == "" {
-				if err := c.Err(); err != nil {
-					return nil, err
-				}
+			err := c.Property(ctx, path, "netdev", &nic.Netdev)
+			if _, refused := errors.AsType[*Error](err); refused || err == nil && nic.Netdev == "" {
 				continue // not a NIC, or unplugged since the list was made
+			}
+			if err != nil {
+				return nil, err
 			}
 			if err := c.Property(ctx, path, "mac", &nic.MAC); err != nil {
 				return nil, err
