@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 
 	"unnest.io/unnest/internal/testbed/image"
 )
@@ -130,6 +131,7 @@ func (s *Snapshot) path(file string) string { return filepath.Join(s.Dir, file) 
 type Snapshots struct {
 	Cache    string            // directory, also of the images
 	Progress func(step string) // called with each step; may be nil
+	failed   sync.Map          // errors of freezes, by directory: none is tried twice
 }
 
 // For returns the snapshot for guests like c, and makes it first if it is missing, which
@@ -155,6 +157,9 @@ func (s *Snapshots) For(ctx context.Context, c Config) (*Snapshot, error) {
 		return nil, err
 	}
 	defer unlock()
+	if err, ok := s.failed.Load(dir); ok {
+		return nil, err.(error)
+	}
 	if found, err = openSnapshot(dir, inputs); !errors.Is(err, fs.ErrNotExist) {
 		return found, err
 	}
@@ -164,6 +169,7 @@ func (s *Snapshots) For(ctx context.Context, c Config) (*Snapshot, error) {
 		return c.makeSnapshot(ctx, tmp, inputs)
 	})
 	if err != nil {
+		s.failed.Store(dir, err)
 		return nil, err
 	}
 	return openSnapshot(dir, inputs)
