@@ -163,6 +163,9 @@ func diskOf(p Probes, want uint64) (c Check) {
 	if _, wrong := image.Limit(); wrong != nil {
 		c = works("disk", "", wrong, "correct the variable")
 	}
+	if strings.Contains(p.CacheDir, ",") { // it ends QEMU's options
+		c = works("disk", "", fmt.Errorf("%s has a comma, which guests cannot have in their paths", p.CacheDir), "set UNNEST_CACHE to a directory without one")
+	}
 	c.Required = true
 	return c
 }

@@ -97,6 +97,10 @@ func (c Config) check() error {
 		return fmt.Errorf("poll by vhost-net for %v: emulated NICs do not use vhost-net", c.VHostPoll)
 	case c.Image.Arch.OrAMD64() != a:
 		return fmt.Errorf("the image is for %s, the guest is %s", c.Image.Arch.OrAMD64(), a)
+	case c.Image.Hypervisor != "" && strings.Contains(c.Image.Compressed+c.Image.Initrd, " "):
+		return fmt.Errorf("the image in %s: a blank ends the name of a module of Xen: set UNNEST_CACHE to a path without blanks", filepath.Dir(c.Image.Initrd))
+	case len(c.DaemonQMP()) > 107:
+		return fmt.Errorf("socket %s: want a path of at most 107 bytes: choose a shorter name, or set UNNEST_STATE to a shorter directory", c.DaemonQMP())
 	}
 	return cmp.Or(tap.CheckPoll(c.VHostPoll), c.checkShares())
 }

@@ -1,9 +1,6 @@
 package guest
 
-import (
-	"fmt"
-	"strings"
-)
+import "fmt"
 
 // XenCPU is the processor that TCG shows to a Xen host. It has AMD's hardware virtualization with
 // nested paging, which TCG emulates. It has no MONITOR, which TCG emulates in a way that ends Xen,
@@ -33,11 +30,7 @@ func (c Config) entryArguments() []string {
 	if c.emulated() {
 		line += FixedAddresses
 	}
-	modules := []string{c.Image.Compressed + " " + line, c.Image.Initrd}
-	for i, m := range modules {
-		modules[i] = strings.ReplaceAll(m, ",", ",,") // a comma ends a module
-	}
-	return []string{"-kernel", c.Image.Hypervisor, "-append", xenCommandLine, "-initrd", strings.Join(modules, ",")}
+	return []string{"-kernel", c.Image.Hypervisor, "-append", xenCommandLine, "-initrd", c.Image.Compressed + " " + line + "," + c.Image.Initrd}
 }
 
 // seedByFirmware reports whether the guest reads its seed from the firmware configuration device.

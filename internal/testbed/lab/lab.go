@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -102,6 +103,9 @@ func Create(name string) (_ *Lab, err error) {
 		return nil, fmt.Errorf("lab name %q: want at most 32 of a-z, 0-9 and -, not beginning with -", name)
 	}
 	l := newLab(name)
+	if strings.Contains(l.Dir, ",") || len(l.GuestDir("n/hostd.qmp")) > 107 { // a comma ends QEMU's options; a socket's path has at most 107 bytes
+		return nil, fmt.Errorf("create lab in %s: want a path of at most 88 bytes without a comma: set UNNEST_STATE to another directory", l.Dir)
+	}
 	if err := os.MkdirAll(filepath.Dir(l.Dir), 0o700); err != nil {
 		return nil, fmt.Errorf("create state of lab %s: %w", name, err)
 	}
