@@ -134,7 +134,7 @@ func (c *Cluster) build(ctx context.Context, listener net.Listener) error {
 		return err
 	}
 	c.report("the control plane is ready")
-	if err := c.forward(listener); err != nil {
+	if err := errors.Join(c.forward(listener), c.writeKubeconfig("admin.conf", "https://"+listener.Addr().String(), "admin", administrators)); err != nil {
 		return err
 	}
 	if err := c.Apply(ctx, runtimeClasses()...); err != nil {

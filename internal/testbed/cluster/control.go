@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -36,7 +37,8 @@ type component struct {
 	name      string
 	health    string // URL that answers 200 when it is ready
 	arguments []string
-	program   string // path; empty: the name, among the programs of Kubernetes
+	program   string   // path; empty: the name, among the programs of Kubernetes
+	socket    *os.File // descriptor 3 of a program outside of the lab's namespaces; nil: it runs in that of the host
 }
 
 // controlPlane returns etcd, the API server and its two clients, with their files in the
@@ -153,13 +155,16 @@ func (c *Cluster) launch(p component) (ended <-chan error, err error) {
 	}
 	defer log.Close()
 	cmd := exec.Command(cmp.Or(p.program, filepath.Join(c.options.Programs, p.name)), p.arguments...)
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { // no proxy leads to the lab
-		name, _, _ := strings.Cut(v, "=")
-		return strings.HasSuffix(strings.ToLower(name), "_proxy")
-	})
+	cmd.Env = slices.DeleteFunc(os.Environ(), regexp.MustCompile(`(?i)^[a-z]+_proxy=`).MatchString) // none leads to the lab
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
-	if err := lab.Do(c.Lab.HostNS(), cmd.Start); err != nil {
+	if p.socket != nil {
+		cmd.ExtraFiles = []*os.File{p.socket}
+		err = cmd.Start()
+	} else {
+		err = lab.Do(c.Lab.HostNS(), cmd.Start)
+	}
+	if err != nil {
 		return nil, err
 	}
 	exit := make(chan error, 1)
@@ -248,7 +253,8 @@ func (c *Cluster) Health(ctx context.Context) (names []string, health map[string
 			health[p.name] = ask(ctx, client, p.health)
 		}
 	}
-	return names, health
+	_, health["forward"] = c.forwardAddress()
+	return append(names, "forward"), health
 }
 
 // components are the control plane, DNS and the controller of split pods, in the order in which they start.
@@ -298,5 +304,9 @@ func Repair(ctx context.Context) (started []string, err error) {
 		restart(p, func() error { return c.start(ctx, p) })
 	}
 	restart(c.policyClient(), func() error { return c.startPolicyClient(ctx) })
-	return started, err
+	again, forwardErr := c.forwardAgain()
+	if again {
+		started = append(started, "forward")
+	}
+	return started, errors.Join(err, forwardErr)
 }
