@@ -280,7 +280,11 @@ func TestCreateBadState(t *testing.T) {
 	for _, dir := range []string{"a,b", strings.Repeat("d", 88)} {
 		state := filepath.Join(t.TempDir(), dir)
 		t.Setenv("UNNEST_STATE", state)
-		if _, err := Create("vms"); err == nil || !strings.HasSuffix(err.Error(), "want a path of at most 88 bytes without a comma: set UNNEST_STATE to another directory") {
+		l, err := Create("vms")
+		if err == nil {
+			err = l.Close()
+		}
+		if err == nil || !strings.HasSuffix(err.Error(), "want a path of at most 88 bytes without a comma: set UNNEST_STATE to another directory") {
 			t.Errorf("%s: got %v", dir, err)
 		}
 		if _, err := os.Stat(state); !errors.Is(err, fs.ErrNotExist) {
