@@ -287,7 +287,7 @@ func TestAcceptGoesOn(t *testing.T) {
 	used := make(chan net.Conn, 2)
 	err := accept(&scarce{errs: []error{unix.EMFILE, nil, unix.ENFILE, nil, unix.EINVAL}}, func(c net.Conn) { used <- c })
 	if !errors.Is(err, unix.EINVAL) {
-		t.Errorf("it ends with %v", err)
+		t.Fatalf("it ends with %v", err)
 	}
 	for range 2 {
 		_ = (<-used).Close()
