@@ -8,12 +8,16 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
 	grpcstatus "google.golang.org/grpc/status"
 
 	"unnest.io/unnest/internal/hostapi/hostdpb"
@@ -98,5 +102,50 @@ func TestPolicyClientExpires(t *testing.T) {
 	_, err := h.Apply(t.Context())
 	if grpcstatus.Code(err) != codes.Unauthenticated || !strings.Contains(err.Error(), "certificate of the policy client of tenant shop expired on ") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// The connection to the daemon leads through no proxy. The process reads the proxy from its environment once, so it is another one.
+func TestPolicyRunUsesNoProxy(t *testing.T) {
+	const variable = "TEST_POLICY_SERVER"
+	if server := os.Getenv(variable); server != "" {
+		conn, err := dialDaemon(server, insecure.NewCredentials())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		conn.Connect()
+		conn.WaitForStateChange(t.Context(), connectivity.Idle)
+		conn.WaitForStateChange(t.Context(), connectivity.Connecting)
+		return
+	}
+	asked := make(chan string, 10)
+	listen := func(name string) (port string) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		go func() {
+			for {
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				asked <- name
+				conn.Close()
+			}
+		}()
+		_, port, _ = net.SplitHostPort(l.Addr().String())
+		return port
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
+	// Go uses no proxy for 127.0.0.1, but for 0.0.0.0, which is this machine, too.
+	cmd.Env = append(os.Environ(), variable+"=0.0.0.0:"+listen("daemon"), "HTTPS_PROXY=http://127.0.0.1:"+listen("proxy"), "NO_PROXY=", "no_proxy=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if got := <-asked; got != "daemon" {
+		t.Errorf("the connection leads to the %s", got)
 	}
 }

@@ -66,8 +66,7 @@ func (o policyRunOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	conn, err := grpc.NewClient("passthrough:///"+o.server, grpc.WithTransportCredentials(credentials.NewTLS(tls)),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 2 * time.Minute, Timeout: 20 * time.Second}))
+	conn, err := dialDaemon(o.server, credentials.NewTLS(tls))
 	if err != nil {
 		return fmt.Errorf("connect to %s: %w", o.server, err)
 	}
@@ -85,8 +84,13 @@ func (o policyRunOptions) run(ctx context.Context) error {
 	return policyclient.Run(ctx, config, daemon, log)
 }
 
-// policyHealth is a daemon that takes policies. It remembers whether the last stream of policies has
-// been answered and still lasts.
+// dialDaemon prepares the connection to the daemon. HTTPS_PROXY is for other machines.
+func dialDaemon(server string, c credentials.TransportCredentials) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///"+server, grpc.WithTransportCredentials(c), grpc.WithNoProxy(),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 2 * time.Minute, Timeout: 20 * time.Second}))
+}
+
+// policyHealth is a daemon that takes policies. It remembers whether the last stream of policies has been answered and still lasts.
 type policyHealth struct {
 	hostdpb.HostPolicyClient
 	certificate *x509.Certificate // of this client
@@ -129,8 +133,7 @@ func (s policyStream) Recv() (*hostdpb.ApplyResponse, error) {
 	return r, err
 }
 
-// serve answers GET /healthz at an address: 200 while the policies are in force, else 503 with the
-// cause. It ends with ctx.
+// serve answers GET /healthz at an address: 200 while the policies are in force, else 503 with the cause. It ends with ctx.
 func (h *policyHealth) serve(ctx context.Context, address string) (wait func(), err error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"unnest.io/unnest/internal/cli/terminal"
 	"unnest.io/unnest/internal/cli/usage"
+	"unnest.io/unnest/internal/hostapi/identity"
 	"unnest.io/unnest/internal/testbed/fleet"
 	"unnest.io/unnest/internal/testbed/guest"
 	"unnest.io/unnest/internal/testbed/lab"
@@ -191,6 +192,11 @@ func newDownCmd(streams terminal.Streams) *cobra.Command {
 			if all == (len(names) > 0) {
 				return usage.Errorf("name the guests to stop, or give --all")
 			}
+			for _, name := range names {
+				if err := identity.CheckGuestName(name); err != nil {
+					return usage.Wrap(err)
+				}
+			}
 			return down(cmd.Context(), streams, names)
 		},
 	}
@@ -222,8 +228,7 @@ func down(ctx context.Context, streams terminal.Streams, names []string) (err er
 	return errors.Join(err, leave(l))
 }
 
-// downAll stops all guests and removes the lab, also when a guest cannot be stopped:
-// that ends its processes.
+// downAll stops all guests and removes the lab, also when a guest cannot be stopped: that ends its processes.
 func downAll(ctx context.Context, streams terminal.Streams, l *lab.Lab) error {
 	names, err := l.Guests()
 	f, openErr := fleet.Open(l)
@@ -235,8 +240,7 @@ func downAll(ctx context.Context, streams terminal.Streams, l *lab.Lab) error {
 	return errors.Join(err, l.Close(), clean(ctx, streams))
 }
 
-// clean removes what killed commands left of guests: processes and network namespaces
-// whose state directory is gone.
+// clean removes what killed commands left of guests: processes and network namespaces whose state directory is gone.
 func clean(ctx context.Context, streams terminal.Streams) error {
 	removed, err := lab.Clean(ctx, false, labName)
 	for _, dir := range removed {

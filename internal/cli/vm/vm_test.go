@@ -114,6 +114,8 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"ssh"}, "missing argument NAME"},
 		{[]string{"down"}, "name the guests to stop, or give --all"},
 		{[]string{"down", "node1", "--all"}, "name the guests to stop, or give --all"},
+		{[]string{"down", ""}, `guest name "": want 1 to 63`},
+		{[]string{"down", "node1", "../../victim"}, `guest name "../../victim": want 1 to 63`},
 	}
 	for _, tt := range tests {
 		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
@@ -177,6 +179,9 @@ func TestDeadGuests(t *testing.T) {
 		if _, _, err := execute(t, args...); !errors.Is(err, fleet.ErrNoGuest) || !strings.Contains(err.Error(), "node3") {
 			t.Errorf("%v: got %v, want ErrNoGuest", args, err)
 		}
+	}
+	if _, _, err := execute(t, "ssh", "../guests/node1"); !errors.Is(err, fleet.ErrNoGuest) || !strings.Contains(err.Error(), "guest name") {
+		t.Errorf("ssh: got %v, want ErrNoGuest", err)
 	}
 	_, stderr, err = execute(t, "down", "node1")
 	if err != nil || stderr != "node1 is down\n" {

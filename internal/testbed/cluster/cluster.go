@@ -1,6 +1,5 @@
-// Package cluster makes a Kubernetes cluster of this machine: its control plane runs in the
-// host's namespace of a lab, and its nodes are guests of the lab. Their pods have a NIC of
-// their own (BrFusion), or that of a bridge in the guest.
+// Package cluster makes a Kubernetes cluster of this machine: its control plane runs in the host's namespace of a lab, and its nodes are
+// guests of the lab. Their pods have a NIC of their own (BrFusion), or that of a bridge in the guest.
 //
 // It knows how a cluster is put together. What runs in the cluster belongs to others.
 package cluster
@@ -134,7 +133,7 @@ func (c *Cluster) build(ctx context.Context, listener net.Listener) error {
 		return err
 	}
 	c.report("the control plane is ready")
-	if err := c.forward(listener); err != nil {
+	if err := errors.Join(c.forward(listener), c.writeKubeconfig("admin.conf", "https://"+listener.Addr().String(), "admin", administrators)); err != nil {
 		return err
 	}
 	if err := c.Apply(ctx, runtimeClasses()...); err != nil {
@@ -214,8 +213,7 @@ func View() (*Cluster, error) {
 	return &Cluster{Lab: l, fleet: f, options: Options{IPFamilies: families, Unnest: unnest, Programs: filepath.Join(l.Dir, "kubernetes", programsLink)}}, err
 }
 
-// Down removes the cluster, and what killed commands have left of one. It reports whether
-// there was one.
+// Down removes the cluster, and what killed commands have left of one. It reports whether there was one.
 func Down(ctx context.Context) (bool, error) {
 	l, err := lab.Open(LabName)
 	if errors.Is(err, lab.ErrNoLab) {

@@ -216,6 +216,84 @@ func TestJoin(t *testing.T) {
 	}
 }
 
+// The process between clients and the API server starts again at the address that clients have, unless it runs.
+func TestForwardAgain(t *testing.T) {
+	c := &Cluster{Lab: &lab.Lab{Name: LabName, Dir: t.TempDir()}, keys: makeKeys(t)}
+	end := filepath.Join(c.Lab.Dir, "end")
+	c.options.Unnest = filepath.Join(c.Lab.Dir, "unnest")
+	const script = "#!/bin/sh\n[ \"$1 $2\" = 'cluster forward' ] && read -r line <\"$3/end\"\n" // it has the listener until then
+	if err := errors.Join(os.Mkdir(c.path(""), 0o700), unix.Mkfifo(end, 0o600), os.WriteFile(c.options.Unnest, []byte(script), 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := c.forwardAgain(); again || err == nil {
+		t.Errorf("without credentials: %v, %v", again, err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err == nil {
+		err = c.writeKubeconfig("admin.conf", "https://"+listener.Addr().String(), "admin", administrators)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, _ := os.ReadFile(c.Kubeconfig())
+	if again, err := c.forwardAgain(); again || err != nil {
+		t.Errorf("while it runs: %v, %v", again, err)
+	}
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if address, err := c.forwardAddress(); address != listener.Addr().String() || !errors.Is(err, unix.ECONNREFUSED) {
+		t.Errorf("after its end: %s, %v", address, err)
+	}
+	again, err := c.forwardAgain()
+	if !again || err != nil {
+		t.Fatalf("after its end: %v, %v", again, err)
+	}
+	defer func() {
+		f, err := os.OpenFile(end, os.O_WRONLY, 0) // waits for the script
+		if err == nil {
+			err = f.Close()
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}()
+	if again, err := c.forwardAgain(); again || err != nil {
+		t.Errorf("once it runs again: %v, %v", again, err)
+	}
+	if after, err := os.ReadFile(c.Kubeconfig()); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("the credentials have changed (%v)", err)
+	}
+}
+
+// scarce is a listener of a process that has no descriptor left at times.
+type scarce struct {
+	net.Listener
+	errs []error // nil: a connection
+}
+
+func (s *scarce) Accept() (net.Conn, error) {
+	err := s.errs[0]
+	s.errs = s.errs[1:]
+	if err != nil {
+		return nil, &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", err)}
+	}
+	conn, other := net.Pipe()
+	return conn, other.Close()
+}
+
+// A lack of descriptors does not end the process between clients and the API server.
+func TestAcceptGoesOn(t *testing.T) {
+	used := make(chan net.Conn, 2)
+	err := accept(&scarce{errs: []error{unix.EMFILE, nil, unix.ENFILE, nil, unix.EINVAL}}, func(c net.Conn) { used <- c })
+	if !errors.Is(err, unix.EINVAL) {
+		t.Fatalf("it ends with %v", err)
+	}
+	for range 2 {
+		_ = (<-used).Close()
+	}
+}
+
 func TestNoCluster(t *testing.T) {
 	t.Setenv("UNNEST_STATE", t.TempDir())
 	if _, err := View(); err == nil || err.Error() != "no cluster is up: start one by `unnest cluster up`" {
@@ -260,6 +338,41 @@ func TestUpFails(t *testing.T) {
 	}
 	if names, listErr := lab.List(); listErr != nil || len(names) > 0 {
 		t.Errorf("labs left: %v, %v", names, listErr)
+	}
+}
+
+// The components get no proxy, which leads away from the lab, and the rest of the environment.
+func TestLaunchWithoutProxy(t *testing.T) {
+	if os.Getenv("UNNEST_PRIVILEGED") != "1" {
+		t.Skip("makes network namespaces: set UNNEST_PRIVILEGED=1")
+	}
+	t.Setenv("UNNEST_STATE", t.TempDir())
+	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "ALL_PROXY", "all_proxy", "NO_PROXY", "MY_PROXY_MODE"} {
+		t.Setenv(name, "http://192.0.2.1:3128")
+	}
+	l, err := lab.Create("test-launch")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	c := &Cluster{Lab: l}
+	if err := os.Mkdir(c.path(""), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	ended, err := c.launch(component{name: "part", program: "/usr/bin/env"})
+	if err == nil {
+		err = <-ended
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := os.ReadFile(c.path("part.log"))
+	if text := strings.ToLower(string(log)); err != nil || strings.Contains(text, "_proxy=") || !strings.Contains(text, "my_proxy_mode=") {
+		t.Errorf("proxies are in the environment of a component, or other variables are not (%v)", err)
 	}
 }
 

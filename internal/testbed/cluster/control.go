@@ -13,6 +13,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,11 +37,11 @@ type component struct {
 	name      string
 	health    string // URL that answers 200 when it is ready
 	arguments []string
-	program   string // path; empty: the name, among the programs of Kubernetes
+	program   string   // path; empty: the name, among the programs of Kubernetes
+	socket    *os.File // descriptor 3 of a program outside of the lab's namespaces; nil: it runs in that of the host
 }
 
-// controlPlane returns etcd, the API server and its two clients, with their files in the
-// directory dir.
+// controlPlane returns etcd, the API server and its two clients, with their files in the directory dir.
 func controlPlane(dir string, families []family) (etcd, api component, clients []component) {
 	file := func(name string) string { return filepath.Join(dir, name) }
 	etcd = component{name: "etcd", health: etcdURL + "/health", arguments: []string{
@@ -120,8 +122,7 @@ func (c *Cluster) writeCredentials() error {
 // startLimit is how long a component may take until it is ready, on a busy machine.
 const startLimit = 3 * time.Minute
 
-// start starts a component in the host's namespace of the lab and waits until it is ready. The
-// component ends with the lab.
+// start starts a component in the host's namespace of the lab and waits until it is ready. The component ends with the lab.
 func (c *Cluster) start(ctx context.Context, p component) error {
 	ended, err := c.launch(p)
 	if err == nil {
@@ -152,9 +153,16 @@ func (c *Cluster) launch(p component) (ended <-chan error, err error) {
 	}
 	defer log.Close()
 	cmd := exec.Command(cmp.Or(p.program, filepath.Join(c.options.Programs, p.name)), p.arguments...)
+	cmd.Env = slices.DeleteFunc(os.Environ(), regexp.MustCompile(`(?i)^[a-z]+_proxy=`).MatchString) // none leads to the lab
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
-	if err := lab.Do(c.Lab.HostNS(), cmd.Start); err != nil {
+	if p.socket != nil {
+		cmd.ExtraFiles = []*os.File{p.socket}
+		err = cmd.Start()
+	} else {
+		err = lab.Do(c.Lab.HostNS(), cmd.Start)
+	}
+	if err != nil {
 		return nil, err
 	}
 	exit := make(chan error, 1)
@@ -182,8 +190,7 @@ func (c *Cluster) awaitHealth(ctx context.Context, p component, ended <-chan err
 	}
 }
 
-// client returns an HTTP client in the host's namespace of the lab, with the credentials of
-// the API server, which may read everything.
+// client returns an HTTP client in the host's namespace of the lab, with the credentials of the API server, which may read everything.
 func (c *Cluster) client() (*http.Client, error) {
 	pair, err := tls.LoadX509KeyPair(c.path("kubelet-client.crt"), c.path("kubelet-client.key"))
 	if err != nil {
@@ -232,8 +239,7 @@ func lastLine(path string) string {
 // daemonName names the host daemon among the components.
 const daemonName = "unnest-hostd"
 
-// Health returns the components of the host's side, except the policy client, and what is wrong with
-// each; nil: nothing.
+// Health returns the components of the host's side, except the policy client, and what is wrong with each; nil: nothing.
 func (c *Cluster) Health(ctx context.Context) (names []string, health map[string]error) {
 	names, health = []string{daemonName}, map[string]error{daemonName: c.fleet.AskDaemon(ctx)}
 	client, err := c.client()
@@ -243,7 +249,8 @@ func (c *Cluster) Health(ctx context.Context) (names []string, health map[string
 			health[p.name] = ask(ctx, client, p.health)
 		}
 	}
-	return names, health
+	_, health["forward"] = c.forwardAddress()
+	return append(names, "forward"), health
 }
 
 // components are the control plane, DNS and the controller of split pods, in the order in which they start.
@@ -293,5 +300,9 @@ func Repair(ctx context.Context) (started []string, err error) {
 		restart(p, func() error { return c.start(ctx, p) })
 	}
 	restart(c.policyClient(), func() error { return c.startPolicyClient(ctx) })
-	return started, err
+	again, forwardErr := c.forwardAgain()
+	if again {
+		started = append(started, "forward")
+	}
+	return started, errors.Join(err, forwardErr)
 }

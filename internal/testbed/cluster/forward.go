@@ -7,7 +7,8 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
+	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -18,31 +19,46 @@ import (
 // of the lab follows, by which the lab finds and ends it.
 var ForwardCommand = []string{"cluster", "forward"}
 
-// forward makes the API server reachable from this machine's own network namespace, on
-// 127.0.0.1, by a process that has the listener and ends with the lab, and writes the administrator's credentials.
-func (c *Cluster) forward(listener net.Listener) error {
-	socket, err := listener.(*net.TCPListener).File()
-	if err != nil {
-		return fmt.Errorf("forward to the API server: %w", err)
+// forwardAddress returns the address in the administrator's credentials, and an error unless a process listens there.
+func (c *Cluster) forwardAddress() (string, error) {
+	content, _ := os.ReadFile(c.Kubeconfig())
+	_, rest, _ := strings.Cut(string(content), `"server": "https://`)
+	address, _, _ := strings.Cut(rest, `"`)
+	conn, err := net.DialTimeout("tcp", address, time.Second)
+	if err == nil {
+		err = conn.Close()
 	}
-	defer socket.Close()
-	log, err := os.Create(c.path("forward.log"))
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	cmd := exec.Command(c.options.Unnest, append(ForwardCommand, c.Lab.Dir)...)
-	cmd.ExtraFiles, cmd.Stdout, cmd.Stderr = []*os.File{socket}, log, log
-	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("forward to the API server: %w", err)
-	}
-	go func() { _ = cmd.Wait() }() // no zombie
-	return c.writeKubeconfig("admin.conf", "https://"+listener.Addr().String(), "admin", administrators)
+	return address, err
 }
 
-// Forward passes connections to the socket with descriptor 3 on to the API server, until ctx
-// ends.
+// forwardAgain calls forward if its process has ended, and reports whether it runs again. Credentials stay as they are.
+func (c *Cluster) forwardAgain() (bool, error) {
+	address, err := c.forwardAddress()
+	if !errors.Is(err, unix.ECONNREFUSED) {
+		return false, err
+	}
+	listener, err := net.Listen("tcp", address)
+	if err == nil {
+		err = errors.Join(c.forward(listener), listener.Close())
+	}
+	return err == nil, err
+}
+
+// forward makes the API server reachable from this machine's own network namespace, on
+// 127.0.0.1, by a process that has the listener and ends with the lab.
+func (c *Cluster) forward(listener net.Listener) error {
+	socket, err := listener.(*net.TCPListener).File()
+	if err == nil {
+		defer socket.Close()
+		_, err = c.launch(component{name: "forward", program: c.options.Unnest, arguments: append(ForwardCommand, c.Lab.Dir), socket: socket})
+	}
+	if err != nil {
+		return fmt.Errorf("forward to the API server: %w", err)
+	}
+	return nil
+}
+
+// Forward passes connections to the socket with descriptor 3 on to the API server, until ctx ends.
 func Forward(ctx context.Context) error {
 	l, err := lab.View(LabName)
 	if err != nil {
@@ -60,12 +76,22 @@ func Forward(ctx context.Context) error {
 	}
 	defer socket.Close()
 	defer context.AfterFunc(ctx, func() { _ = listener.Close() })()
+	err = accept(listener, func(from net.Conn) { pass(ctx, l, server, from) })
+	return errors.Join(err, context.Cause(ctx))
+}
+
+// accept calls use with each connection, at the same time for all, until the listener is closed.
+func accept(listener net.Listener, use func(net.Conn)) error {
 	for {
 		from, err := listener.Accept()
-		if err != nil {
-			return errors.Join(err, context.Cause(ctx))
+		switch {
+		case err == nil:
+			go use(from)
+		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE): // until clients end connections
+			time.Sleep(100 * time.Millisecond)
+		default:
+			return err
 		}
-		go pass(ctx, l, server, from)
 	}
 }
 

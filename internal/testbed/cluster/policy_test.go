@@ -59,7 +59,7 @@ func TestClusterEnforcesPolicies(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if names, _ := c.Health(t.Context()); names[0] != daemonName || len(names) != 6 {
+	if names, _ := c.Health(t.Context()); names[0] != daemonName || len(names) != 7 {
 		t.Errorf("components %v", names)
 	}
 }

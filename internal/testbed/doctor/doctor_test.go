@@ -156,6 +156,12 @@ func TestExamine(t *testing.T) {
 			{"memory", Limited, "1.5 GiB available, want 2.0 GiB", "stop other programs, or use a larger machine", true}}},
 		{"hardly any memory", memoryOf("MemAvailable: 1048575 kB\n"), []Check{
 			{"memory", Missing, "1.0 GiB available, want 2.0 GiB", "stop other programs, or use a larger machine", true}}},
+		{"container with little memory", groupOf("/sys/fs/cgroup/memory.max", "1610612736\n"), []Check{
+			{"memory", Limited, "1.5 GiB available, want 2.0 GiB", "give this container more memory", true}}},
+		{"container of version 1 with hardly any", groupOf("/sys/fs/cgroup/memory/memory.limit_in_bytes", "536870912\n"), []Check{
+			{"memory", Missing, "0.5 GiB available, want 2.0 GiB", "give this container more memory", true}}},
+		{"container without a limit", groupOf("/sys/fs/cgroup/memory.max", "max\n"), nil},
+		{"version 1 without a limit", groupOf("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"), nil},
 		{"old kernel", memoryOf("MemFree: 1048575 kB\n"), []Check{
 			{"memory", Missing, "no MemAvailable in /proc/meminfo", "use Linux 3.14 or newer", true}}},
 		{"no proc", func(p *Probes) { p.ReadFile = files(map[string]string{"/sys/module/kvm_amd/parameters/nested": "1"}) }, []Check{
@@ -266,6 +272,13 @@ func tcgOf(version string) func(*Probes) {
 		p.Output = func(context.Context, string, ...string) (string, error) {
 			return "QEMU emulator version " + version, nil
 		}
+	}
+}
+
+// groupOf adds the limit of a control group.
+func groupOf(file, limit string) func(*Probes) {
+	return func(p *Probes) {
+		p.ReadFile = files(map[string]string{"/proc/meminfo": "MemAvailable: 8388608 kB\n", "/sys/module/kvm_amd/parameters/nested": "1", file: limit})
 	}
 }
 

@@ -34,6 +34,8 @@ func TestPreflight(t *testing.T) {
 		}, ForGuests, "this machine cannot run guests: no mmdebstrap in PATH, no debian-archive-keyring.gpg, no gpg in PATH: apt-get install debian-archive-keyring gpg mmdebstrap"},
 		{"full disk", func(p *Probes) { p.FreeDisk = func(string) (uint64, error) { return 1 << 30, nil } }, ForGuests,
 			"this machine cannot run guests: disk: 1.0 GiB free for /var/cache/unnest, want 4.0 GiB: free some space, or set UNNEST_CACHE to a directory elsewhere"},
+		{"comma", func(p *Probes) { p.CacheDir = "/srv/a,b" }, ForGuests,
+			"this machine cannot run guests: disk: /srv/a,b has a comma, which guests cannot have in their paths: set UNNEST_CACHE to a directory without one"},
 		{"room for snapshots", func(p *Probes) {
 			p.FreeDisk, p.HasImage = func(string) (uint64, error) { return 1 << 30, nil }, func() bool { return true }
 		}, ForGuests, ""},

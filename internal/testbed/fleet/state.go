@@ -24,9 +24,8 @@ import (
 	"unnest.io/unnest/internal/vmm/qemu"
 )
 
-// nodeState is what another process needs to know of a guest. It is kept in the state
-// directory of the guest. While the guest starts, it has the index only. Whether the guest
-// still runs is not in it: ask the kernel.
+// nodeState is what another process needs to know of a guest. It is kept in the state directory of the guest. While the guest starts, it
+// has the index only. Whether the guest still runs is not in it: ask the kernel.
 type nodeState struct {
 	Index   int         `json:"index"`
 	PID     int         `json:"pid"`
@@ -108,6 +107,9 @@ var ErrStarting = errors.New("guest is being started")
 // Find returns the guest name, which another process may have started. If the guest
 // has ended, or its start was interrupted, the error wraps guest.ErrDied.
 func (f *Fleet) Find(name string) (*Node, error) {
+	if err := identity.CheckGuestName(name); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoGuest, err)
+	}
 	dir := f.Lab.GuestDir(name)
 	n, err := readState(dir)
 	if _, noDir := os.Stat(dir); errors.Is(noDir, fs.ErrNotExist) {

@@ -118,6 +118,11 @@ func TestFind(t *testing.T) {
 	if n, err := f.Find("node1"); n != nil || !errors.Is(err, ErrNoGuest) || !strings.Contains(err.Error(), "node1") {
 		t.Errorf("no guest: got %v, %v; want ErrNoGuest", n, err)
 	}
+	for _, name := range []string{"", ".", "..", "../guests", "../../victim"} {
+		if n, err := f.Find(name); n != nil || !errors.Is(err, ErrNoGuest) || !strings.Contains(err.Error(), "guest name") {
+			t.Errorf("%q: got %v, %v; want ErrNoGuest, because no guest can have the name", name, n, err)
+		}
+	}
 	node := newNode(t, f)
 	if n, err := f.Find("node1"); n != nil || !errors.Is(err, guest.ErrDied) || errors.Is(err, ErrNoGuest) {
 		t.Errorf("guest whose start was interrupted: got %v, %v; want ErrDied", n, err)

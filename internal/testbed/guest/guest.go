@@ -1,5 +1,4 @@
-// Package guest boots, freezes, restores and stops QEMU guests, also of other architectures and
-// in other guests.
+// Package guest boots, freezes, restores and stops QEMU guests, also of other architectures and in other guests.
 //
 // It knows nothing about labs, experiments and pods.
 package guest
@@ -97,6 +96,10 @@ func (c Config) check() error {
 		return fmt.Errorf("poll by vhost-net for %v: emulated NICs do not use vhost-net", c.VHostPoll)
 	case c.Image.Arch.OrAMD64() != a:
 		return fmt.Errorf("the image is for %s, the guest is %s", c.Image.Arch.OrAMD64(), a)
+	case c.Image.Hypervisor != "" && strings.Contains(c.Image.Compressed+c.Image.Initrd, " "):
+		return fmt.Errorf("the image in %s: a blank ends the name of a module of Xen: set UNNEST_CACHE to a path without blanks", filepath.Dir(c.Image.Initrd))
+	case len(c.DaemonQMP()) > 107:
+		return fmt.Errorf("socket %s: want a path of at most 107 bytes: choose a shorter name, or set UNNEST_STATE to a shorter directory", c.DaemonQMP())
 	}
 	return cmp.Or(tap.CheckPoll(c.VHostPoll), c.checkShares())
 }
@@ -156,8 +159,7 @@ func (g *Guest) tell(ctx context.Context, what string, say func(*qmp.Client) err
 	return nil
 }
 
-// PowerDown presses the guest's power button and waits for its end. It kills a guest
-// that does not end in time.
+// PowerDown presses the guest's power button and waits for its end. It kills a guest that does not end in time.
 func (g *Guest) PowerDown(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, powerDownLimit)
 	defer cancel()
@@ -205,8 +207,7 @@ func (g *Guest) Kill() error {
 	}
 }
 
-// Adopt returns a guest that another process started, or an error that wraps ErrDied if
-// it has ended. c needs no seed.
+// Adopt returns a guest that another process started, or an error that wraps ErrDied if it has ended. c needs no seed.
 func Adopt(c Config, pid int) (*Guest, error) {
 	g := &Guest{Config: c, PID: pid, done: make(chan struct{})}
 	fd, err := unix.PidfdOpen(pid, 0)
@@ -232,8 +233,7 @@ func Adopt(c Config, pid int) (*Guest, error) {
 	return g, nil
 }
 
-// commandLine returns the arguments of a process, empty when it has ended. A process
-// has none for a moment after exec.
+// commandLine returns the arguments of a process, empty when it has ended. A process has none for a moment after exec.
 func commandLine(pid int) string {
 	for range 10 {
 		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))

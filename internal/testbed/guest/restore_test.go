@@ -240,6 +240,31 @@ func TestNoSnapshot(t *testing.T) {
 	}
 }
 
+// A freeze that fails is not tried again for the next guest.
+func TestFreezeFailsOnce(t *testing.T) {
+	c, freezes := fakeQEMU(t, `[ "$1" != --version ] || exec echo QEMU 7; exit 1`), 0
+	c.Snapshot = nil
+	for _, file := range []*string{&c.Image.Kernel, &c.Image.Initrd, &c.Image.Root} {
+		*file = filepath.Join(t.TempDir(), "file")
+		if err := os.WriteFile(*file, make([]byte, 4096), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := &Snapshots{Cache: t.TempDir(), Progress: func(step string) {
+		if strings.HasPrefix(step, "freezing a guest ") {
+			freezes++
+		}
+	}}
+	_, first := s.For(t.Context(), c)
+	if _, second := s.For(t.Context(), c); first == nil || !errors.Is(second, first) || !strings.HasPrefix(first.Error(), "freeze a guest: ") || freezes != 1 {
+		t.Errorf("got %v, then %v, after %d freezes", first, second, freezes)
+	}
+	c.VCPUs++
+	if _, err := s.For(t.Context(), c); err == nil || freezes != 2 {
+		t.Errorf("other guests: got %v after %d freezes", err, freezes)
+	}
+}
+
 // One line says why a guest boots that was to be restored.
 func TestReportBoots(t *testing.T) {
 	var said []string

@@ -1,13 +1,9 @@
 package guest
 
-import (
-	"fmt"
-	"strings"
-)
+import "fmt"
 
-// XenCPU is the processor that TCG shows to a Xen host. It has AMD's hardware virtualization with
-// nested paging, which TCG emulates. It has no MONITOR, which TCG emulates in a way that ends Xen,
-// and not the features of NestingCPU, with which the kernel of dom0 ends.
+// XenCPU is the processor that TCG shows to a Xen host. It has AMD's hardware virtualization with nested paging, which TCG emulates. It has
+// no MONITOR, which TCG emulates in a way that ends Xen, and not the features of NestingCPU, with which the kernel of dom0 ends.
 const XenCPU = "qemu64,+svm,+npt,-monitor"
 
 // dom0Memory is what Xen gives dom0, in MiB. The domains get the rest.
@@ -23,8 +19,7 @@ var (
 	dom0CommandLine = "console=hvc0 quiet panic=-1 net.ifnames=0 mitigations=off random.trust_cpu=on"
 )
 
-// entryArguments are QEMU's arguments for the kernel, or for Xen with dom0's kernel as its first
-// module, and for the initrd.
+// entryArguments are QEMU's arguments for the kernel, or for Xen with dom0's kernel as its first module, and for the initrd.
 func (c Config) entryArguments() []string {
 	if c.Image.Hypervisor == "" {
 		return []string{"-kernel", c.Image.Kernel, "-initrd", c.Image.Initrd, "-append", c.kernelArguments()}
@@ -33,11 +28,7 @@ func (c Config) entryArguments() []string {
 	if c.emulated() {
 		line += FixedAddresses
 	}
-	modules := []string{c.Image.Compressed + " " + line, c.Image.Initrd}
-	for i, m := range modules {
-		modules[i] = strings.ReplaceAll(m, ",", ",,") // a comma ends a module
-	}
-	return []string{"-kernel", c.Image.Hypervisor, "-append", xenCommandLine, "-initrd", strings.Join(modules, ",")}
+	return []string{"-kernel", c.Image.Hypervisor, "-append", xenCommandLine, "-initrd", c.Image.Compressed + " " + line + "," + c.Image.Initrd}
 }
 
 // seedByFirmware reports whether the guest reads its seed from the firmware configuration device.

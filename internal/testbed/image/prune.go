@@ -24,9 +24,8 @@ type Entry struct {
 	InUse bool // a running process names it, or it was used within keepAtLeast
 }
 
-// The limits of the cache. Each version of our binaries makes images of its own, of half a
-// gigabyte, and a snapshot has a third of one. A process may use an image some time after
-// it has asked for it.
+// The limits of the cache. Each version of our binaries makes images of its own, of half a gigabyte, and a snapshot has a third of one. A
+// process may use an image some time after it has asked for it.
 const (
 	keepFor     = 30 * 24 * time.Hour
 	keepAtLeast = time.Hour
@@ -36,7 +35,8 @@ const (
 // buildPrefixes begin the names of what is made with imageLock, and of files for images, which are downloaded or made of these.
 var buildPrefixes = []string{imagePrefix, "debian-", "file-"}
 
-// entryPrefixes begin the names of entries: hack/host makes host-, and place.Local files that a kill left half written.
+// entryPrefixes begin the names of entries: hack/host makes host-, and place.Local files that a kill left half written. No lock says
+// who makes these, so what is half made of them is an entry, too.
 var entryPrefixes = append([]string{snapshotPrefix, "host-", ".put-"}, buildPrefixes...)
 
 // Entries lists what the directory cache has.
@@ -55,7 +55,7 @@ func Entries(ctx context.Context, cache string) (all []Entry, err error) {
 				return nil, context.Cause(ctx)
 			}
 			info, err := os.Stat(dir)
-			if errors.Is(err, fs.ErrNotExist) || strings.HasSuffix(dir, partSuffix) {
+			if errors.Is(err, fs.ErrNotExist) || strings.HasSuffix(dir, partSuffix) && prefix != "host-" && prefix != ".put-" {
 				continue
 			}
 			if err != nil {
@@ -94,7 +94,7 @@ func entrySize(dir string, used time.Time) (int64, error) {
 		}
 	}
 	size, err := diskUsage(dir)
-	if errors.Is(err, fs.ErrNotExist) { // another process removes it
+	if errors.Is(err, fs.ErrNotExist) || strings.HasSuffix(dir, partSuffix) { // another process removes it, or may still make it
 		return size, nil
 	}
 	if os.WriteFile(file, []byte(strconv.FormatInt(size, 10)), 0o644) == nil {
@@ -133,25 +133,24 @@ func Limit() (int64, error) {
 	return n << 30, nil
 }
 
-// Prune removes from the directory cache what killed processes left half made, and entries
-// until it is within limit bytes, and returns those. With dryRun it only lists them.
-// Entries in use stay.
+// Prune removes from the directory cache what killed processes left half made, and entries until it is within limit bytes, and returns
+// those. With dryRun it only lists them. Entries in use stay.
 func Prune(ctx context.Context, cache string, limit int64, dryRun bool) (removed []Entry, err error) {
 	all, err := Entries(ctx, cache)
 	if err != nil {
 		return nil, fmt.Errorf("clean the cache: %w", err)
 	}
 	removed = excess(all, limit, time.Now())
-	if dryRun {
-		return removed, nil
-	}
 	for _, e := range removed {
-		err = errors.Join(err, vanish(e.Path))
+		if !dryRun {
+			err = errors.Join(err, vanish(e.Path))
+		}
 	}
-	if err = errors.Join(err, (&Builder{Cache: cache}).removeAbandoned()); err != nil {
+	parts, partsErr := (&Builder{Cache: cache}).removeAbandoned(dryRun)
+	if err = errors.Join(err, partsErr); err != nil {
 		err = fmt.Errorf("clean the cache: %w", err)
 	}
-	return removed, err
+	return append(removed, parts...), err
 }
 
 // vanish removes a directory so that no other process sees a part of it.
@@ -167,33 +166,40 @@ func vanish(dir string) error {
 	return errors.Join(err, os.RemoveAll(gone))
 }
 
-// removeAbandoned removes what killed processes left half made, unless another process
-// makes something now.
-func (b *Builder) removeAbandoned() (err error) {
+// removeAbandoned removes, or lists, what killed processes left half made, unless another process makes something now.
+func (b *Builder) removeAbandoned(dryRun bool) (all []Entry, err error) {
 	if _, err := os.Stat(b.Cache); err != nil {
-		return nil
+		return nil, nil
 	}
 	for lock, prefixes := range map[cacheLock][]string{imageLock: buildPrefixes, snapshotLock: {snapshotPrefix}} {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel() // do not wait
 		if unlock, lockErr := b.lock(ctx, lock); lockErr == nil {
-			err = errors.Join(err, removeParts(b.Cache, prefixes...))
+			parts, partsErr := removeParts(b.Cache, dryRun, prefixes...)
+			all, err = append(all, parts...), errors.Join(err, partsErr)
 			unlock()
 		}
 	}
-	return err
+	return all, err
 }
 
-// removeParts removes what was left half made of entries. Their lock must be held.
-func removeParts(cache string, prefixes ...string) (err error) {
+// removeParts removes, or lists, what was left half made of entries. Their lock must be held.
+func removeParts(cache string, dryRun bool, prefixes ...string) (all []Entry, err error) {
 	for _, prefix := range prefixes {
 		parts, globErr := filepath.Glob(filepath.Join(cache, prefix+"*"+partSuffix))
 		err = errors.Join(err, globErr)
 		for _, dir := range parts {
-			err = errors.Join(err, os.RemoveAll(dir))
+			e := Entry{Path: dir}
+			if info, statErr := os.Stat(dir); statErr == nil {
+				e.Used = info.ModTime()
+			}
+			if e.Size, _ = diskUsage(dir); !dryRun {
+				err = errors.Join(err, os.RemoveAll(dir))
+			}
+			all = append(all, e)
 		}
 	}
-	return err
+	return all, err
 }
 
 // prune removes what exceeds the limit of the cache, and what was left half made of the entries whose lock is held, by the
@@ -207,7 +213,8 @@ func (b *Builder) prune(ctx context.Context, held ...string) error {
 	for _, e := range removed {
 		b.report("removed %s from the cache, used last on %s", filepath.Base(e.Path), e.Used.Format(time.DateTime))
 	}
-	if err = errors.Join(err, removeParts(b.Cache, held...)); err != nil && ctx.Err() == nil {
+	_, partsErr := removeParts(b.Cache, false, held...)
+	if err = errors.Join(err, partsErr); err != nil && ctx.Err() == nil {
 		b.report("%v", err)
 	}
 	return context.Cause(ctx)

@@ -44,7 +44,8 @@ func TestPrune(t *testing.T) {
 	cache := t.TempDir()
 	dirs := map[string]time.Duration{ // since their use
 		"image-old": 2 * time.Hour, "image-running": 2 * time.Hour, "image-new": time.Minute, "debian-old": 31 * 24 * time.Hour,
-		"snapshot-old": 2 * time.Hour, "snapshot-killed.part": time.Minute, "work-old": 31 * 24 * time.Hour,
+		"snapshot-old": 2 * time.Hour, "snapshot-killed.part": time.Minute, "debian-killed.part": time.Minute, "host-killed.part": 2 * time.Hour,
+		"host-live.part": time.Minute, "work-old": 31 * 24 * time.Hour,
 	}
 	for name, age := range dirs {
 		dir := filepath.Join(cache, name)
@@ -72,11 +73,14 @@ func TestPrune(t *testing.T) {
 		return names
 	}
 	listed, err := Prune(t.Context(), cache, 0, true)
-	if err != nil || len(listed) != 3 || len(names()) != len(dirs) || listed[0].Size < 4096 {
+	if err != nil || len(listed) != 6 || len(names()) != len(dirs) || listed[0].Size < 4096 {
 		t.Errorf("a dry run lists %+v, %v, and leaves %q", listed, err, names())
 	}
+	if _, err := os.Stat(filepath.Join(cache, "host-live.part/size")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a root that is being made has a file of the cache: %v", err)
+	}
 	removed, err := Prune(t.Context(), cache, 0, false)
-	if want := []string{"image-new", "image-running", "work-old"}; err != nil || len(removed) != 3 || !slices.Equal(names(), want) {
+	if want := []string{"host-live.part", "image-new", "image-running", "work-old"}; err != nil || len(removed) != 6 || !slices.Equal(names(), want) {
 		t.Errorf("removed %+v, %v; left are %q, want %q", removed, err, names(), want)
 	}
 	if !MarkUsed(filepath.Join(cache, "image-new")) || MarkUsed(filepath.Join(cache, "image-none")) {

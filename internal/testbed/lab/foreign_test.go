@@ -55,6 +55,28 @@ func TestForeignDirectories(t *testing.T) {
 	}
 }
 
+// RemoveGuest removes the directory of a guest and nothing above or beside it.
+func TestRemoveGuest(t *testing.T) {
+	l := &Lab{Name: "test-lab", Dir: filepath.Join(t.TempDir(), "state", "test-lab")}
+	victim := filepath.Join(filepath.Dir(filepath.Dir(l.Dir)), "victim")
+	if err := errors.Join(os.MkdirAll(l.GuestDir("node1"), 0o700), os.MkdirAll(l.GuestDir("node2"), 0o700), os.Mkdir(victim, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"", ".", "..", "../../..", "../../../victim", "node1/../node2"} {
+		if err := l.RemoveGuest(name); err == nil || !strings.Contains(err.Error(), "guest name") {
+			t.Errorf("%q: got %v, want an error on the name", name, err)
+		}
+	}
+	if err := l.RemoveGuest("node2"); err != nil {
+		t.Error(err)
+	}
+	if left, err := l.Guests(); err != nil || !slices.Equal(left, []string{"node1"}) {
+		t.Errorf("guests are %v (%v), want node1", left, err)
+	}
+	if _, err := os.Stat(victim); err != nil {
+		t.Error(err)
+	}
+}
 // A removal that fails leaves the mark, so that the next one goes on.
 func TestRemovalKeepsMark(t *testing.T) {
 	privileged(t)

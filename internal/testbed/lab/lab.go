@@ -1,6 +1,5 @@
-// Package lab makes the host's side of a study: a network namespace with the bridges of
-// the guests, a second one for clients with NAT between the two, and a state directory.
-// Everything that a study makes on the host is inside, so closing the lab removes it.
+// Package lab makes the host's side of a study: a network namespace with the bridges of the guests, a second one for clients with NAT
+// between the two, and a state directory. Everything that a study makes on the host is inside, so closing the lab removes it.
 //
 // A lab knows nothing about images, containers and experiments.
 package lab
@@ -14,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -44,8 +44,7 @@ var (
 	ErrNoLab  = errors.New("no such lab")
 )
 
-// Lab is an open lab. Its owner is the process that holds its lock. A persistent lab
-// has no owner.
+// Lab is an open lab. Its owner is the process that holds its lock. A persistent lab has no owner.
 type Lab struct {
 	Name string
 	Dir  string // state directory, absolute and without symbolic links
@@ -56,8 +55,7 @@ func newLab(name string) *Lab { return &Lab{Name: name, Dir: filepath.Join(Root(
 
 const defaultRoot = "/run/unnest"
 
-// Root is the directory of the labs' state: $UNNEST_STATE, else /run/unnest. The path is
-// absolute and without symbolic links.
+// Root is the directory of the labs' state: $UNNEST_STATE, else /run/unnest. The path is absolute and without symbolic links.
 func Root() string {
 	if dir := os.Getenv("UNNEST_STATE"); dir != "" {
 		return resolve(dir)
@@ -79,9 +77,8 @@ func resolve(path string) string {
 	return path
 }
 
-// ID identifies the lab on this machine: its name, and outside of the default state
-// directory a hash of that directory. No lab's name has a dot, so IDs of different state
-// directories differ.
+// ID identifies the lab on this machine: its name, and outside of the default state directory a hash of that directory. No lab's name has a
+// dot, so IDs of different state directories differ.
 func (l *Lab) ID() string { return l.Name + l.suffix() }
 
 func (l *Lab) suffix() string {
@@ -102,6 +99,9 @@ func Create(name string) (_ *Lab, err error) {
 		return nil, fmt.Errorf("lab name %q: want at most 32 of a-z, 0-9 and -, not beginning with -", name)
 	}
 	l := newLab(name)
+	if strings.Contains(l.Dir, ",") || len(l.GuestDir("n/hostd.qmp")) > 107 { // a comma ends QEMU's options; a socket's path has at most 107 bytes
+		return nil, fmt.Errorf("create lab in %s: want a path of at most 88 bytes without a comma: set UNNEST_STATE to another directory", l.Dir)
+	}
 	if err := os.MkdirAll(filepath.Dir(l.Dir), 0o700); err != nil {
 		return nil, fmt.Errorf("create state of lab %s: %w", name, err)
 	}
@@ -198,8 +198,7 @@ func Open(name string) (l *Lab, err error) {
 	return l, nil
 }
 
-// View returns the existing lab name without locking it, to inspect it and to reach its
-// guests.
+// View returns the existing lab name without locking it, to inspect it and to reach its guests.
 func View(name string) (*Lab, error) {
 	l := newLab(name)
 	switch err := l.check(); {
@@ -237,8 +236,7 @@ func (l *Lab) Busy() bool {
 	}), ErrInUse)
 }
 
-// Release makes the lab persistent and unlocks it: it stays until a process opens and
-// closes it.
+// Release makes the lab persistent and unlocks it: it stays until a process opens and closes it.
 func (l *Lab) Release() error {
 	if err := os.WriteFile(l.persistentMark(), nil, 0o600); err != nil {
 		return fmt.Errorf("keep lab %s: %w", l.Name, err)
@@ -264,10 +262,9 @@ func (l *Lab) Guests() ([]string, error) {
 	return names, nil
 }
 
-// Close kills the processes of the lab, then unmounts the exports that its daemon has
-// prepared, and removes its namespaces, with all bridges, NICs and rules in them, its routes and its
-// state directory. It tries every step and joins the errors. Only the lab's owner may call
-// it.
+// Close kills the processes of the lab, then unmounts the exports that its daemon has prepared, and removes its namespaces, with all
+// bridges, NICs and rules in them, its routes and its state directory. It tries every step and joins the errors. Only the lab's owner may
+// call it.
 func (l *Lab) Close() error {
 	namespaces, err := l.namespaces()
 	errs := []error{err, l.killProcesses(namespaces)}

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"errors"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -270,6 +271,24 @@ func TestCreateBadName(t *testing.T) {
 	for _, name := range []string{"", "Upper", "a/b", "-x", strings.Repeat("a", 33)} {
 		if _, err := Create(name); err == nil || !strings.Contains(err.Error(), "lab name") {
 			t.Errorf("%q: got %v, want an error about the name", name, err)
+		}
+	}
+}
+
+// A state directory in which no guest could start is refused before anything is made.
+func TestCreateBadState(t *testing.T) {
+	for _, dir := range []string{"a,b", strings.Repeat("d", 88)} {
+		state := filepath.Join(t.TempDir(), dir)
+		t.Setenv("UNNEST_STATE", state)
+		l, err := Create("vms")
+		if err == nil {
+			err = l.Close()
+		}
+		if err == nil || !strings.HasSuffix(err.Error(), "want a path of at most 88 bytes without a comma: set UNNEST_STATE to another directory") {
+			t.Errorf("%s: got %v", dir, err)
+		}
+		if _, err := os.Stat(state); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s was made (%v)", dir, err)
 		}
 	}
 }

@@ -15,6 +15,8 @@ import (
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
+
+	"unnest.io/unnest/internal/hostapi/identity"
 )
 
 const (
@@ -23,20 +25,21 @@ const (
 	killPoll  = 20 * time.Millisecond //
 )
 
-// RemoveGuest removes the state directory of a guest, and first kills the programs of guests whose
-// command lines name it.
+// RemoveGuest removes the state directory of a guest, and first kills the programs of guests whose command lines name it.
 func (l *Lab) RemoveGuest(name string) error {
 	dir := l.GuestDir(name)
-	err := kill(func(p process) bool { return p.uses(dir) })
-	if err = errors.Join(err, os.RemoveAll(dir)); err != nil {
+	err := identity.CheckGuestName(name)
+	if err == nil { // else dir is not that of a guest
+		err = errors.Join(kill(func(p process) bool { return p.uses(dir) }), os.RemoveAll(dir))
+	}
+	if err != nil {
 		return fmt.Errorf("remove guest %s: %w", name, err)
 	}
 	return nil
 }
 
-// killProcesses kills the processes of the lab: guests and the host daemon, whose
-// command lines name the state directory, and everything in its network
-// namespaces. It uses no saved process IDs, so it cannot hit a recycled one.
+// killProcesses kills the processes of the lab: guests and the host daemon, whose command lines name the state directory, and everything in
+// its network namespaces. It uses no saved process IDs, so it cannot hit a recycled one.
 func (l *Lab) killProcesses(names []string) error {
 	var namespaces []os.FileInfo
 	for _, name := range names {
@@ -63,8 +66,7 @@ func kill(match func(process) bool) error {
 	return err
 }
 
-// signal sends a signal to the processes that match, and waits for their end. It returns
-// those that are left at the limit.
+// signal sends a signal to the processes that match, and waits for their end. It returns those that are left at the limit.
 func signal(match func(process) bool, s unix.Signal, limit time.Duration) (left []int, err error) {
 	if left, err = find(match); err != nil {
 		return nil, err
@@ -161,8 +163,7 @@ func namesDir(cmdline []byte, dir string) bool {
 	return false
 }
 
-// inPath reports whether a byte before a slash belongs to the path, not to an option like
-// path=/dir or unix:/dir.
+// inPath reports whether a byte before a slash belongs to the path, not to an option like path=/dir or unix:/dir.
 func inPath(b byte) bool {
 	return b >= 0x80 || unicode.IsLetter(rune(b)) || unicode.IsDigit(rune(b)) || strings.IndexByte("._-/+@~", b) >= 0
 }

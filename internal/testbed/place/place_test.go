@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -250,3 +251,28 @@ func TestPlacePutFails(t *testing.T) {
 type errorReader struct{}
 
 func (errorReader) Read([]byte) (int, error) { return 0, errors.New("no content") }
+
+// cutting loses the connection of commands after three bytes of their input.
+type cutting struct{ Local }
+
+func (c cutting) Start(ctx context.Context, command Command) (Process, error) {
+	command.Stdin = io.LimitReader(command.Stdin, 3)
+	return c.Local.Start(ctx, command)
+}
+
+// Input that is cut off leaves the file as it was.
+func TestPutCutOff(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte("before"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := put(t.Context(), cutting{}, path, 0o600, strings.NewReader("content")); err == nil || !strings.Contains(err.Error(), "put "+path) {
+		t.Errorf("got %v; want an error that names the file", err)
+	}
+	if content, err := os.ReadFile(path); err != nil || string(content) != "before" {
+		t.Errorf("the file has %q (%v), want what it had", content, err)
+	}
+	if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) != 1 {
+		t.Errorf("%v are left next to the file (%v)", entries, err)
+	}
+}

@@ -16,8 +16,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// SSH is a machine behind SSH: one of our guests, or any host. All commands share one
-// connection.
+// SSH is a machine behind SSH: one of our guests, or any host. All commands share one connection.
 type SSH struct {
 	name   string
 	client *ssh.Client
@@ -28,8 +27,7 @@ type SSH struct {
 // Dialer opens the connection for SSH.
 type Dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
-// DialSSH logs in at address (host:port). name names the place for people. The Timeout
-// of config limits the whole login.
+// DialSSH logs in at address (host:port). name names the place for people. The Timeout of config limits the whole login.
 func DialSSH(ctx context.Context, name, address string, dial Dialer, config *ssh.ClientConfig) (*SSH, error) {
 	if config.Timeout > 0 {
 		limited, cancel := context.WithTimeout(ctx, config.Timeout)
@@ -241,14 +239,15 @@ func (s *SSH) Put(ctx context.Context, file string, mode fs.FileMode, content io
 	return put(ctx, s, file, mode, content)
 }
 
-// put writes a file through a shell in p.
+// put writes a file through a shell in p. The shell counts the bytes: its input also ends if the connection is lost.
 func put(ctx context.Context, p Place, file string, mode fs.FileMode, content io.Reader) error {
-	const script = `set -e; umask 077; mkdir -p "$2"; trap 'rm -f "$0.put"' EXIT; cat >"$0.put"; chmod "$1" "$0.put"; mv "$0.put" "$0"`
-	var out bytes.Buffer
-	process, err := p.Start(ctx, Command{
-		Args:  []string{"sh", "-c", script, file, fmt.Sprintf("%o", mode.Perm()), path.Dir(file)},
-		Stdin: content, Stdout: &out,
-	})
+	const script = `set -e; umask 077; mkdir -p "$2"; trap 'rm -f "$0.put"' EXIT; cat >"$0.put"; [ "$(wc -c <"$0.put")" -eq "$3" ]; chmod "$1" "$0.put"; mv "$0.put" "$0"`
+	all, err := io.ReadAll(content)
+	var process Process
+	if err == nil {
+		args := []string{"sh", "-c", script, file, fmt.Sprintf("%o", mode.Perm()), path.Dir(file), fmt.Sprint(len(all))}
+		process, err = p.Start(ctx, Command{Args: args, Stdin: bytes.NewReader(all)})
+	}
 	if err == nil {
 		err = process.Wait()
 	}
@@ -258,14 +257,12 @@ func put(ctx context.Context, p Place, file string, mode fs.FileMode, content io
 	return nil
 }
 
-// A command in another system is not our child: it survives the end of the SSH channel or
-// of the `nerdctl exec` that started it. A shell that leads the command's process group
-// therefore writes its process ID to a file, by which the group can be killed.
+// A command in another system is not our child: it survives the end of the SSH channel or of the `nerdctl exec` that started it. A shell
+// that leads the command's process group therefore writes its process ID to a file, by which the group can be killed.
 
 func pidFile() string { return "/tmp/.unnest-" + rand.Text() }
 
-// withPIDFile returns a command line that runs args, with env added, in a shell whose
-// process ID is in file meanwhile.
+// withPIDFile returns a command line that runs args, with env added, in a shell whose process ID is in file meanwhile.
 func withPIDFile(file string, env, args []string) []string {
 	script := `pid=$1; shift; echo $$ >"$pid"; `
 	if len(env) > 0 {

@@ -1,6 +1,5 @@
-// Package xen creates domains on a Xen host that is reached as a place, and counts what they get of
-// the processors: PV, PVH and HVM domains, by the command xl in dom0. The host is a guest that the
-// project boots with Xen, or a machine of the user's.
+// Package xen creates domains on a Xen host that is reached as a place, and counts what they get of the processors: PV, PVH and HVM
+// domains, by the command xl in dom0. The host is a guest that the project boots with Xen, or a machine of the user's.
 //
 // What domains there are is asked of xl, never kept. It knows nothing about labs and experiments.
 package xen
@@ -38,8 +37,7 @@ type Host struct {
 	Key   ssh.Signer // logs in to domains
 	// Reached says that dom0 forwards between its networks and the domains; else dom0 alone reaches them.
 	Reached bool
-	// Uplink is the NIC through which dom0 answers ARP for the domains. If it is empty, clients need a
-	// route to Network through dom0.
+	// Uplink is the NIC through which dom0 answers ARP for the domains. If it is empty, clients need a route to Network through dom0.
 	Uplink   string
 	Emulated bool // its processors are emulated
 }
@@ -217,17 +215,21 @@ done 2>/dev/null
 	return h.putRoot(ctx, i.Root)
 }
 
-// putRoot copies the root file system, compressed, and leaves its holes.
+// putRoot copies the root file system, compressed, and leaves its holes. dom0 compares the size: the shell has dd's exit code only.
 func (h *Host) putRoot(ctx context.Context, path string) error {
-	const script = `set -e; trap 'rm -f "$1.put"' EXIT; gzip -dc | dd of="$1.put" bs=64k iflag=fullblock conv=sparse status=none; mv "$1.put" "$1"`
+	const script = `set -e; trap 'rm -f "$1.put"' EXIT; gzip -dc | dd of="$1.put" bs=64k iflag=fullblock conv=sparse status=none; [ "$(stat -c %s "$1.put")" = "$2" ]; mv "$1.put" "$1"`
 	root, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("read image: %w", err)
 	}
 	defer root.Close()
+	info, err := root.Stat()
+	if err != nil {
+		return fmt.Errorf("read image: %w", err)
+	}
 	content, to := io.Pipe()
 	go func() { _ = to.CloseWithError(compress(to, root)) }()
-	process, err := h.Dom0.Start(ctx, place.Command{Args: []string{"sh", "-c", script, "put", h.Image.Root}, Stdin: content})
+	process, err := h.Dom0.Start(ctx, place.Command{Args: []string{"sh", "-c", script, "put", h.Image.Root, strconv.FormatInt(info.Size(), 10)}, Stdin: content})
 	if err == nil {
 		err = process.Wait()
 	}

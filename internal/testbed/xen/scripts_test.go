@@ -1,11 +1,17 @@
 package xen
 
 import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"unnest.io/unnest/internal/testbed/place"
 )
 
 // withFakes returns an environment in which commands are shell scripts that add what they are
@@ -145,5 +151,40 @@ func TestCreationThatFails(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	if cmd.ProcessState.ExitCode() != 3 || string(out) != "libxl: error: no memory\nlibxl: error: domain lost\n" {
 		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// cutting loses the connection of commands after half of a kilobyte of their input.
+type cutting struct{ place.Local }
+
+func (c cutting) Start(ctx context.Context, command place.Command) (place.Process, error) {
+	command.Stdin = io.LimitReader(command.Stdin, 512)
+	return c.Local.Start(ctx, command)
+}
+
+// The root file system gets its name only if all of it has arrived, also if it ends with a hole.
+func TestPutRoot(t *testing.T) {
+	dir := t.TempDir()
+	from := filepath.Join(dir, "root.ext4")
+	content := make([]byte, 300<<10)
+	if _, err := rand.Read(content[:70<<10]); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(from, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h := &Host{Dom0: cutting{}, Image: Image{Root: filepath.Join(dir, "copy")}}
+	if err := h.putRoot(t.Context(), from); err == nil {
+		t.Error("no error for a copy that was cut off")
+	}
+	if left, err := filepath.Glob(h.Image.Root + "*"); err != nil || len(left) > 0 {
+		t.Errorf("%v are left of a copy that was cut off (%v)", left, err)
+	}
+	h.Dom0 = place.Local{}
+	if err := h.putRoot(t.Context(), from); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(h.Image.Root); err != nil || !bytes.Equal(got, content) {
+		t.Errorf("the copy has %d bytes (%v), want the %d of the file", len(got), err, len(content))
 	}
 }

@@ -1,6 +1,10 @@
 package qmp
 
 import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -24,5 +28,44 @@ func TestParseNetwork(t *testing.T) {
 	want := map[string]string{"#net336": "tapD", "n0": "tapA", "n1": "tapB"}
 	if diff := cmp.Diff(want, parseNetwork(text)); diff != "" {
 		t.Errorf("TAPs (-want +got):\n%s", diff)
+	}
+}
+
+// NICs leaves out what QEMU knows no netdev of, and returns no part of the list when its context ends on the way.
+func TestNICs(t *testing.T) {
+	ended := errors.New("pod is gone")
+	for _, stop := range []bool{false, true} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		answers := []string{
+			`{"return": [{"name": "type", "type": "string"}, {"name": "n0", "type": "child<virtio-net-pci>"}, {"name": "d0", "type": "child<virtio-blk-pci>"}]}`,
+			`{"return": "net0"}`, `{"return": "02:00:00:00:00:01"}`, // of n0
+			`{"error": {"class": "GenericError", "desc": "Property 'virtio-blk-pci.netdev' not found"}}`,
+			`{"return": []}`, `{"return": [{"name": "device[0]", "type": "child<e1000>"}]}`,
+			`{"return": ""}`, // of device[0], a NIC without a netdev
+		}
+		c := dialFake(t, func(f *fake) error {
+			for i, answer := range answers {
+				cmd, err := f.next()
+				if err != nil {
+					return err
+				}
+				if stop && i == len(answers)-1 {
+					cancel(ended)
+					return nil
+				}
+				if err := f.say(`%s, "id": %s}`, strings.TrimSuffix(answer, "}"), cmd.ID); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		nics, err := c.NICs(ctx)
+		if stop && (nics != nil || !errors.Is(err, ended)) {
+			t.Errorf("ended: got %v, %v; want the cause", nics, err)
+		}
+		if want := []NIC{{"net0", "02:00:00:00:00:01"}}; !stop && (err != nil || !slices.Equal(nics, want)) {
+			t.Errorf("got %v, %v; want %v", nics, err, want)
+		}
+		cancel(nil)
 	}
 }
