@@ -90,7 +90,8 @@ func dialDaemon(server string, c credentials.TransportCredentials) (*grpc.Client
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 2 * time.Minute, Timeout: 20 * time.Second}))
 }
 
-// policyHealth is a daemon that takes policies. It remembers whether the last stream of policies has been answered and still lasts.
+// policyHealth is a daemon that takes policies. It remembers whether the last stream of policies has
+// been answered and still lasts.
 type policyHealth struct {
 	hostdpb.HostPolicyClient
 	certificate *x509.Certificate // of this client
@@ -133,7 +134,8 @@ func (s policyStream) Recv() (*hostdpb.ApplyResponse, error) {
 	return r, err
 }
 
-// serve answers GET /healthz at an address: 200 while the policies are in force, else 503 with the cause. It ends with ctx.
+// serve answers GET /healthz at an address: 200 while the policies are in force, else 503 with the
+// cause. It ends with ctx.
 func (h *policyHealth) serve(ctx context.Context, address string) (wait func(), err error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {

@@ -228,7 +228,8 @@ func down(ctx context.Context, streams terminal.Streams, names []string) (err er
 	return errors.Join(err, leave(l))
 }
 
-// downAll stops all guests and removes the lab, also when a guest cannot be stopped: that ends its processes.
+// downAll stops all guests and removes the lab, also when a guest cannot be stopped:
+// that ends its processes.
 func downAll(ctx context.Context, streams terminal.Streams, l *lab.Lab) error {
 	names, err := l.Guests()
 	f, openErr := fleet.Open(l)
@@ -240,7 +241,8 @@ func downAll(ctx context.Context, streams terminal.Streams, l *lab.Lab) error {
 	return errors.Join(err, l.Close(), clean(ctx, streams))
 }
 
-// clean removes what killed commands left of guests: processes and network namespaces whose state directory is gone.
+// clean removes what killed commands left of guests: processes and network namespaces
+// whose state directory is gone.
 func clean(ctx context.Context, streams terminal.Streams) error {
 	removed, err := lab.Clean(ctx, false, labName)
 	for _, dir := range removed {

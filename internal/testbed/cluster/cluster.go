@@ -1,5 +1,6 @@
-// Package cluster makes a Kubernetes cluster of this machine: its control plane runs in the host's namespace of a lab, and its nodes are
-// guests of the lab. Their pods have a NIC of their own (BrFusion), or that of a bridge in the guest.
+// Package cluster makes a Kubernetes cluster of this machine: its control plane runs in the
+// host's namespace of a lab, and its nodes are guests of the lab. Their pods have a NIC of
+// their own (BrFusion), or that of a bridge in the guest.
 //
 // It knows how a cluster is put together. What runs in the cluster belongs to others.
 package cluster
@@ -213,7 +214,8 @@ func View() (*Cluster, error) {
 	return &Cluster{Lab: l, fleet: f, options: Options{IPFamilies: families, Unnest: unnest, Programs: filepath.Join(l.Dir, "kubernetes", programsLink)}}, err
 }
 
-// Down removes the cluster, and what killed commands have left of one. It reports whether there was one.
+// Down removes the cluster, and what killed commands have left of one. It reports whether
+// there was one.
 func Down(ctx context.Context) (bool, error) {
 	l, err := lab.Open(LabName)
 	if errors.Is(err, lab.ErrNoLab) {

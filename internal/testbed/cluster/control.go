@@ -41,7 +41,8 @@ type component struct {
 	socket    *os.File // descriptor 3 of a program outside of the lab's namespaces; nil: it runs in that of the host
 }
 
-// controlPlane returns etcd, the API server and its two clients, with their files in the directory dir.
+// controlPlane returns etcd, the API server and its two clients, with their files in the
+// directory dir.
 func controlPlane(dir string, families []family) (etcd, api component, clients []component) {
 	file := func(name string) string { return filepath.Join(dir, name) }
 	etcd = component{name: "etcd", health: etcdURL + "/health", arguments: []string{
@@ -122,7 +123,8 @@ func (c *Cluster) writeCredentials() error {
 // startLimit is how long a component may take until it is ready, on a busy machine.
 const startLimit = 3 * time.Minute
 
-// start starts a component in the host's namespace of the lab and waits until it is ready. The component ends with the lab.
+// start starts a component in the host's namespace of the lab and waits until it is ready. The
+// component ends with the lab.
 func (c *Cluster) start(ctx context.Context, p component) error {
 	ended, err := c.launch(p)
 	if err == nil {
@@ -190,7 +192,8 @@ func (c *Cluster) awaitHealth(ctx context.Context, p component, ended <-chan err
 	}
 }
 
-// client returns an HTTP client in the host's namespace of the lab, with the credentials of the API server, which may read everything.
+// client returns an HTTP client in the host's namespace of the lab, with the credentials of
+// the API server, which may read everything.
 func (c *Cluster) client() (*http.Client, error) {
 	pair, err := tls.LoadX509KeyPair(c.path("kubelet-client.crt"), c.path("kubelet-client.key"))
 	if err != nil {
@@ -239,7 +242,8 @@ func lastLine(path string) string {
 // daemonName names the host daemon among the components.
 const daemonName = "unnest-hostd"
 
-// Health returns the components of the host's side, except the policy client, and what is wrong with each; nil: nothing.
+// Health returns the components of the host's side, except the policy client, and what is wrong with
+// each; nil: nothing.
 func (c *Cluster) Health(ctx context.Context) (names []string, health map[string]error) {
 	names, health = []string{daemonName}, map[string]error{daemonName: c.fleet.AskDaemon(ctx)}
 	client, err := c.client()

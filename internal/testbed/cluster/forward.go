@@ -58,7 +58,8 @@ func (c *Cluster) forward(listener net.Listener) error {
 	return nil
 }
 
-// Forward passes connections to the socket with descriptor 3 on to the API server, until ctx ends.
+// Forward passes connections to the socket with descriptor 3 on to the API server, until ctx
+// ends.
 func Forward(ctx context.Context) error {
 	l, err := lab.View(LabName)
 	if err != nil {

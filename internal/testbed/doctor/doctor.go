@@ -1,7 +1,8 @@
 // Package doctor checks what this machine can do for nested virtualization and its
 // networks, and says how to fix what is missing: one check per capability.
 //
-// A check judges the answers of probes and changes nothing on the machine. Commands print the checks; users make the fixes.
+// A check judges the answers of probes and changes nothing on the machine. Commands
+// print the checks; users make the fixes.
 package doctor
 
 import (
@@ -36,7 +37,8 @@ type Check struct {
 	Required bool   `json:"required"` // the quick start needs it
 }
 
-// Examine runs all checks, in a fixed order. When ctx ends, running probes are stopped and what they ask for counts as missing.
+// Examine runs all checks, in a fixed order. When ctx ends, running probes are stopped
+// and what they ask for counts as missing.
 func Examine(ctx context.Context, p Probes) []Check {
 	checks := slices.Concat(machine(p), virtualization(ctx, p), kernel(p))
 	for _, t := range tools {
@@ -70,7 +72,8 @@ func works(name, found string, err error, remedy string) Check {
 	return Check{Name: name, State: OK, Found: found}
 }
 
-// The needs of the quick start. With less a machine is limited, with less than half of the memory or disk the quick start cannot run.
+// The needs of the quick start. With less a machine is limited, with less than half of
+// the memory or disk the quick start cannot run.
 const (
 	wantMemory = 2 << 30 // bytes, for one guest, the client and the page cache
 	wantDisk   = 4 << 30 // bytes, for packages, root file system and guest image
@@ -267,7 +270,8 @@ func nested(p Probes) Check {
 
 const haltPollFile = "/sys/module/kvm/parameters/halt_poll_ns"
 
-// haltPolling reports how long KVM polls for work of a guest that has none. Nothing here changes it: it is a setting of the whole host.
+// haltPolling reports how long KVM polls for work of a guest that has none. Nothing here changes
+// it: it is a setting of the whole host.
 func haltPolling(p Probes) Check {
 	value, err := p.ReadFile(haltPollFile)
 	return works("halt polling", "kvm has halt_poll_ns="+strings.TrimSpace(value), err, "use Linux 4.0 or newer")
@@ -343,7 +347,8 @@ func Preflight(ctx context.Context, p Probes, purpose Purpose) error {
 	return unready(checks, purpose)
 }
 
-// neededDisk is what the cache has to have room for: an image and its packages, or snapshots of guests only.
+// neededDisk is what the cache has to have room for: an image and its packages, or snapshots of
+// guests only.
 func (p Probes) neededDisk() uint64 {
 	if p.HasImage() {
 		return wantDisk / 8

@@ -24,8 +24,9 @@ import (
 	"unnest.io/unnest/internal/vmm/qemu"
 )
 
-// nodeState is what another process needs to know of a guest. It is kept in the state directory of the guest. While the guest starts, it
-// has the index only. Whether the guest still runs is not in it: ask the kernel.
+// nodeState is what another process needs to know of a guest. It is kept in the state
+// directory of the guest. While the guest starts, it has the index only. Whether the guest
+// still runs is not in it: ask the kernel.
 type nodeState struct {
 	Index   int         `json:"index"`
 	PID     int         `json:"pid"`

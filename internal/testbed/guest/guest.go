@@ -1,4 +1,5 @@
-// Package guest boots, freezes, restores and stops QEMU guests, also of other architectures and in other guests.
+// Package guest boots, freezes, restores and stops QEMU guests, also of other architectures and
+// in other guests.
 //
 // It knows nothing about labs, experiments and pods.
 package guest
@@ -159,7 +160,8 @@ func (g *Guest) tell(ctx context.Context, what string, say func(*qmp.Client) err
 	return nil
 }
 
-// PowerDown presses the guest's power button and waits for its end. It kills a guest that does not end in time.
+// PowerDown presses the guest's power button and waits for its end. It kills a guest
+// that does not end in time.
 func (g *Guest) PowerDown(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, powerDownLimit)
 	defer cancel()
@@ -207,7 +209,8 @@ func (g *Guest) Kill() error {
 	}
 }
 
-// Adopt returns a guest that another process started, or an error that wraps ErrDied if it has ended. c needs no seed.
+// Adopt returns a guest that another process started, or an error that wraps ErrDied if
+// it has ended. c needs no seed.
 func Adopt(c Config, pid int) (*Guest, error) {
 	g := &Guest{Config: c, PID: pid, done: make(chan struct{})}
 	fd, err := unix.PidfdOpen(pid, 0)
@@ -233,7 +236,8 @@ func Adopt(c Config, pid int) (*Guest, error) {
 	return g, nil
 }
 
-// commandLine returns the arguments of a process, empty when it has ended. A process has none for a moment after exec.
+// commandLine returns the arguments of a process, empty when it has ended. A process
+// has none for a moment after exec.
 func commandLine(pid int) string {
 	for range 10 {
 		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))

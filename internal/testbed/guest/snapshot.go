@@ -14,9 +14,10 @@ import (
 	"unnest.io/unnest/internal/testbed/image"
 )
 
-// Snapshot is a frozen guest: its memory, its disk and the state of its devices. Its container engine runs, if its image has one. It has no
-// name, no key and no NIC: see image/rootfs/freeze. Guests that are restored from it map its memory copy-on-write, or have a copy of it if
-// other processes map their memory.
+// Snapshot is a frozen guest: its memory, its disk and the state of its devices. Its
+// container engine runs, if its image has one. It has no name, no key and no NIC: see
+// image/rootfs/freeze. Guests that are restored from it map its memory copy-on-write, or have a copy
+// of it if other processes map their memory.
 type Snapshot struct {
 	Dir string
 	manifest
@@ -59,8 +60,9 @@ func (c Config) checkFreezable() error {
 	return nil
 }
 
-// frozen returns the configuration of the guest to freeze for guests like c. It has no identity. Its number of ports is a multiple of the
-// functions of a device number, so that guests with different numbers of slots share a snapshot.
+// frozen returns the configuration of the guest to freeze for guests like c. It has no
+// identity. Its number of ports is a multiple of the functions of a device number, so
+// that guests with different numbers of slots share a snapshot.
 func (c Config) frozen(s *Snapshot) Config {
 	return Config{
 		Name: "frozen", Dir: s.Dir, Arch: c.Arch, Image: c.Image, Accel: c.Accel, CPU: c.CPU, VCPUs: c.VCPUs, Memory: c.Memory,
@@ -71,7 +73,8 @@ func (c Config) frozen(s *Snapshot) Config {
 
 func frozenSlots(slots int) int { return max(1, (slots+functions-1)/functions) * functions }
 
-// rootDisk are the options of the root disk. A guest that is frozen or restored has a disk over that of the image.
+// rootDisk are the options of the root disk. A guest that is frozen or restored has a
+// disk over that of the image.
 func (c Config) rootDisk() string {
 	switch {
 	case c.Snapshot == nil:
@@ -82,7 +85,8 @@ func (c Config) rootDisk() string {
 	return "format=qcow2,snapshot=on,cache=unsafe,file=" + c.Snapshot.path(diskFile)
 }
 
-// consoleArguments are the arguments of the character device of the console. The host writes to it when a guest is frozen or restored.
+// consoleArguments are the arguments of the character device of the console. The host
+// writes to it when a guest is frozen or restored.
 func (c Config) consoleArguments() []string {
 	if c.Snapshot == nil {
 		return []string{"-chardev", "file,id=console,path=" + c.path(consoleFile)}
@@ -96,7 +100,8 @@ func (c Config) consoleFD() int { return firstTAP + len(c.NICs) }
 func (c Config) monitorFD() int { return c.consoleFD() + 1 }
 func (c Config) memoryFD() int  { return c.monitorFD() + 1 }
 
-// snapshotArguments are the arguments for a guest that is frozen or restored. Its generation ID is new in each QEMU.
+// snapshotArguments are the arguments for a guest that is frozen or restored. Its
+// generation ID is new in each QEMU.
 func (c Config) snapshotArguments() []string {
 	if c.Snapshot == nil {
 		return nil
@@ -129,9 +134,10 @@ type Snapshots struct {
 	failed   sync.Map          // errors of freezes, by directory: none is tried twice
 }
 
-// For returns the snapshot for guests like c, and makes it first if it is missing, which takes as long as a boot with the start of the
-// container engine. If several processes want the same snapshot, one makes it and the others wait. It removes a damaged snapshot. The error
-// says why the guest has to boot.
+// For returns the snapshot for guests like c, and makes it first if it is missing, which
+// takes as long as a boot with the start of the container engine. If several processes
+// want the same snapshot, one makes it and the others wait. It removes a damaged
+// snapshot. The error says why the guest has to boot.
 func (s *Snapshots) For(ctx context.Context, c Config) (*Snapshot, error) {
 	if err := c.checkFreezable(); err != nil {
 		return nil, err

@@ -2,8 +2,9 @@ package guest
 
 import "fmt"
 
-// XenCPU is the processor that TCG shows to a Xen host. It has AMD's hardware virtualization with nested paging, which TCG emulates. It has
-// no MONITOR, which TCG emulates in a way that ends Xen, and not the features of NestingCPU, with which the kernel of dom0 ends.
+// XenCPU is the processor that TCG shows to a Xen host. It has AMD's hardware virtualization with
+// nested paging, which TCG emulates. It has no MONITOR, which TCG emulates in a way that ends Xen,
+// and not the features of NestingCPU, with which the kernel of dom0 ends.
 const XenCPU = "qemu64,+svm,+npt,-monitor"
 
 // dom0Memory is what Xen gives dom0, in MiB. The domains get the rest.
@@ -19,7 +20,8 @@ var (
 	dom0CommandLine = "console=hvc0 quiet panic=-1 net.ifnames=0 mitigations=off random.trust_cpu=on"
 )
 
-// entryArguments are QEMU's arguments for the kernel, or for Xen with dom0's kernel as its first module, and for the initrd.
+// entryArguments are QEMU's arguments for the kernel, or for Xen with dom0's kernel as its first
+// module, and for the initrd.
 func (c Config) entryArguments() []string {
 	if c.Image.Hypervisor == "" {
 		return []string{"-kernel", c.Image.Kernel, "-initrd", c.Image.Initrd, "-append", c.kernelArguments()}

@@ -24,8 +24,9 @@ type Entry struct {
 	InUse bool // a running process names it, or it was used within keepAtLeast
 }
 
-// The limits of the cache. Each version of our binaries makes images of its own, of half a gigabyte, and a snapshot has a third of one. A
-// process may use an image some time after it has asked for it.
+// The limits of the cache. Each version of our binaries makes images of its own, of half a
+// gigabyte, and a snapshot has a third of one. A process may use an image some time after
+// it has asked for it.
 const (
 	keepFor     = 30 * 24 * time.Hour
 	keepAtLeast = time.Hour
@@ -133,8 +134,9 @@ func Limit() (int64, error) {
 	return n << 30, nil
 }
 
-// Prune removes from the directory cache what killed processes left half made, and entries until it is within limit bytes, and returns
-// those. With dryRun it only lists them. Entries in use stay.
+// Prune removes from the directory cache what killed processes left half made, and entries
+// until it is within limit bytes, and returns those. With dryRun it only lists them.
+// Entries in use stay.
 func Prune(ctx context.Context, cache string, limit int64, dryRun bool) (removed []Entry, err error) {
 	all, err := Entries(ctx, cache)
 	if err != nil {
@@ -166,7 +168,8 @@ func vanish(dir string) error {
 	return errors.Join(err, os.RemoveAll(gone))
 }
 
-// removeAbandoned removes, or lists, what killed processes left half made, unless another process makes something now.
+// removeAbandoned removes, or lists, what killed processes left half made, unless another process
+// makes something now.
 func (b *Builder) removeAbandoned(dryRun bool) (all []Entry, err error) {
 	if _, err := os.Stat(b.Cache); err != nil {
 		return nil, nil

@@ -77,6 +77,7 @@ func TestRemoveGuest(t *testing.T) {
 		t.Error(err)
 	}
 }
+
 // A removal that fails leaves the mark, so that the next one goes on.
 func TestRemovalKeepsMark(t *testing.T) {
 	privileged(t)

@@ -1,5 +1,6 @@
-// Package lab makes the host's side of a study: a network namespace with the bridges of the guests, a second one for clients with NAT
-// between the two, and a state directory. Everything that a study makes on the host is inside, so closing the lab removes it.
+// Package lab makes the host's side of a study: a network namespace with the bridges of
+// the guests, a second one for clients with NAT between the two, and a state directory.
+// Everything that a study makes on the host is inside, so closing the lab removes it.
 //
 // A lab knows nothing about images, containers and experiments.
 package lab
@@ -44,7 +45,8 @@ var (
 	ErrNoLab  = errors.New("no such lab")
 )
 
-// Lab is an open lab. Its owner is the process that holds its lock. A persistent lab has no owner.
+// Lab is an open lab. Its owner is the process that holds its lock. A persistent lab
+// has no owner.
 type Lab struct {
 	Name string
 	Dir  string // state directory, absolute and without symbolic links
@@ -55,7 +57,8 @@ func newLab(name string) *Lab { return &Lab{Name: name, Dir: filepath.Join(Root(
 
 const defaultRoot = "/run/unnest"
 
-// Root is the directory of the labs' state: $UNNEST_STATE, else /run/unnest. The path is absolute and without symbolic links.
+// Root is the directory of the labs' state: $UNNEST_STATE, else /run/unnest. The path is
+// absolute and without symbolic links.
 func Root() string {
 	if dir := os.Getenv("UNNEST_STATE"); dir != "" {
 		return resolve(dir)
@@ -77,8 +80,9 @@ func resolve(path string) string {
 	return path
 }
 
-// ID identifies the lab on this machine: its name, and outside of the default state directory a hash of that directory. No lab's name has a
-// dot, so IDs of different state directories differ.
+// ID identifies the lab on this machine: its name, and outside of the default state
+// directory a hash of that directory. No lab's name has a dot, so IDs of different state
+// directories differ.
 func (l *Lab) ID() string { return l.Name + l.suffix() }
 
 func (l *Lab) suffix() string {
@@ -198,7 +202,8 @@ func Open(name string) (l *Lab, err error) {
 	return l, nil
 }
 
-// View returns the existing lab name without locking it, to inspect it and to reach its guests.
+// View returns the existing lab name without locking it, to inspect it and to reach its
+// guests.
 func View(name string) (*Lab, error) {
 	l := newLab(name)
 	switch err := l.check(); {
@@ -236,7 +241,8 @@ func (l *Lab) Busy() bool {
 	}), ErrInUse)
 }
 
-// Release makes the lab persistent and unlocks it: it stays until a process opens and closes it.
+// Release makes the lab persistent and unlocks it: it stays until a process opens and
+// closes it.
 func (l *Lab) Release() error {
 	if err := os.WriteFile(l.persistentMark(), nil, 0o600); err != nil {
 		return fmt.Errorf("keep lab %s: %w", l.Name, err)
@@ -262,9 +268,10 @@ func (l *Lab) Guests() ([]string, error) {
 	return names, nil
 }
 
-// Close kills the processes of the lab, then unmounts the exports that its daemon has prepared, and removes its namespaces, with all
-// bridges, NICs and rules in them, its routes and its state directory. It tries every step and joins the errors. Only the lab's owner may
-// call it.
+// Close kills the processes of the lab, then unmounts the exports that its daemon has
+// prepared, and removes its namespaces, with all bridges, NICs and rules in them, its routes and its
+// state directory. It tries every step and joins the errors. Only the lab's owner may call
+// it.
 func (l *Lab) Close() error {
 	namespaces, err := l.namespaces()
 	errs := []error{err, l.killProcesses(namespaces)}

@@ -25,7 +25,8 @@ const (
 	killPoll  = 20 * time.Millisecond //
 )
 
-// RemoveGuest removes the state directory of a guest, and first kills the programs of guests whose command lines name it.
+// RemoveGuest removes the state directory of a guest, and first kills the programs of guests whose
+// command lines name it.
 func (l *Lab) RemoveGuest(name string) error {
 	dir := l.GuestDir(name)
 	err := identity.CheckGuestName(name)
@@ -38,8 +39,9 @@ func (l *Lab) RemoveGuest(name string) error {
 	return nil
 }
 
-// killProcesses kills the processes of the lab: guests and the host daemon, whose command lines name the state directory, and everything in
-// its network namespaces. It uses no saved process IDs, so it cannot hit a recycled one.
+// killProcesses kills the processes of the lab: guests and the host daemon, whose
+// command lines name the state directory, and everything in its network
+// namespaces. It uses no saved process IDs, so it cannot hit a recycled one.
 func (l *Lab) killProcesses(names []string) error {
 	var namespaces []os.FileInfo
 	for _, name := range names {
@@ -66,7 +68,8 @@ func kill(match func(process) bool) error {
 	return err
 }
 
-// signal sends a signal to the processes that match, and waits for their end. It returns those that are left at the limit.
+// signal sends a signal to the processes that match, and waits for their end. It returns
+// those that are left at the limit.
 func signal(match func(process) bool, s unix.Signal, limit time.Duration) (left []int, err error) {
 	if left, err = find(match); err != nil {
 		return nil, err
@@ -163,7 +166,8 @@ func namesDir(cmdline []byte, dir string) bool {
 	return false
 }
 
-// inPath reports whether a byte before a slash belongs to the path, not to an option like path=/dir or unix:/dir.
+// inPath reports whether a byte before a slash belongs to the path, not to an option like
+// path=/dir or unix:/dir.
 func inPath(b byte) bool {
 	return b >= 0x80 || unicode.IsLetter(rune(b)) || unicode.IsDigit(rune(b)) || strings.IndexByte("._-/+@~", b) >= 0
 }

@@ -16,7 +16,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// SSH is a machine behind SSH: one of our guests, or any host. All commands share one connection.
+// SSH is a machine behind SSH: one of our guests, or any host. All commands share one
+// connection.
 type SSH struct {
 	name   string
 	client *ssh.Client
@@ -27,7 +28,8 @@ type SSH struct {
 // Dialer opens the connection for SSH.
 type Dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
-// DialSSH logs in at address (host:port). name names the place for people. The Timeout of config limits the whole login.
+// DialSSH logs in at address (host:port). name names the place for people. The Timeout
+// of config limits the whole login.
 func DialSSH(ctx context.Context, name, address string, dial Dialer, config *ssh.ClientConfig) (*SSH, error) {
 	if config.Timeout > 0 {
 		limited, cancel := context.WithTimeout(ctx, config.Timeout)
@@ -257,12 +259,14 @@ func put(ctx context.Context, p Place, file string, mode fs.FileMode, content io
 	return nil
 }
 
-// A command in another system is not our child: it survives the end of the SSH channel or of the `nerdctl exec` that started it. A shell
-// that leads the command's process group therefore writes its process ID to a file, by which the group can be killed.
+// A command in another system is not our child: it survives the end of the SSH channel or
+// of the `nerdctl exec` that started it. A shell that leads the command's process group
+// therefore writes its process ID to a file, by which the group can be killed.
 
 func pidFile() string { return "/tmp/.unnest-" + rand.Text() }
 
-// withPIDFile returns a command line that runs args, with env added, in a shell whose process ID is in file meanwhile.
+// withPIDFile returns a command line that runs args, with env added, in a shell whose
+// process ID is in file meanwhile.
 func withPIDFile(file string, env, args []string) []string {
 	script := `pid=$1; shift; echo $$ >"$pid"; `
 	if len(env) > 0 {

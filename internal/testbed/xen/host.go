@@ -1,5 +1,6 @@
-// Package xen creates domains on a Xen host that is reached as a place, and counts what they get of the processors: PV, PVH and HVM
-// domains, by the command xl in dom0. The host is a guest that the project boots with Xen, or a machine of the user's.
+// Package xen creates domains on a Xen host that is reached as a place, and counts what they get of
+// the processors: PV, PVH and HVM domains, by the command xl in dom0. The host is a guest that the
+// project boots with Xen, or a machine of the user's.
 //
 // What domains there are is asked of xl, never kept. It knows nothing about labs and experiments.
 package xen
@@ -37,7 +38,8 @@ type Host struct {
 	Key   ssh.Signer // logs in to domains
 	// Reached says that dom0 forwards between its networks and the domains; else dom0 alone reaches them.
 	Reached bool
-	// Uplink is the NIC through which dom0 answers ARP for the domains. If it is empty, clients need a route to Network through dom0.
+	// Uplink is the NIC through which dom0 answers ARP for the domains. If it is empty, clients need a
+	// route to Network through dom0.
 	Uplink   string
 	Emulated bool // its processors are emulated
 }

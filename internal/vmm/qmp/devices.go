@@ -115,8 +115,9 @@ func (c *Client) Chardevs(ctx context.Context) ([]string, error) {
 	return all, nil
 }
 
-// TAPs returns the TAPs that QEMU has opened by name, by the ID of their netdev. QMP has no command for it, so TAPs reads the monitor's
-// "info network". Its lines name the IDs that the command line and netdev_add gave; a guest chooses nothing but MACs there.
+// TAPs returns the TAPs that QEMU has opened by name, by the ID of their netdev. QMP has no
+// command for it, so TAPs reads the monitor's "info network". Its lines name the IDs that
+// the command line and netdev_add gave; a guest chooses nothing but MACs there.
 func (c *Client) TAPs(ctx context.Context) (map[string]string, error) {
 	var text string
 	if err := c.Execute(ctx, "human-monitor-command", map[string]any{"command-line": "info network"}, &text); err != nil {
@@ -144,7 +145,8 @@ type NIC struct {
 	MAC    string // as configured; the guest may use another
 }
 
-// NICs lists the network devices: those with an ID, those without, and those that QEMU made for -nic and -net.
+// NICs lists the network devices: those with an ID, those without, and those that QEMU
+// made for -nic and -net.
 func (c *Client) NICs(ctx context.Context) (nics []NIC, err error) {
 	for _, container := range []string{named, nameless, "/machine/unattached"} {
 		nodes, err := c.children(ctx, container)
