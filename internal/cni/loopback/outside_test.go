@@ -303,21 +303,44 @@ func TestOutsideServerLeaves(t *testing.T) {
 	}
 }
 
-// A client outside cannot have fractions asked more often than the limit.
+// While all other members are silent, a port that this fraction does not serve is refused at once. When they answer, they are asked again.
+func TestOutsideSilentMember(t *testing.T) {
+	w := routedWorld(t, 2)
+	w.frozen[2].Store(true)
+	m := segment.Membership{Generation: 1, Members: w.joined, Silent: segment.Of(2)}
+	tell := func() {
+		w.announceAs(m)
+		w.eventually("fraction 1 knows", func() bool {
+			known, err := Membership(w.pods[1])
+			return err == nil && known.Generation == m.Generation
+		})
+	}
+	tell()
+	for _, l := range loopbacks {
+		for _, network := range []string{"udp" + l.family, "tcp" + l.family} {
+			w.refused(elsewhere, network, net.JoinHostPort(address(1, l.family), "8120"))
+			w.listen(1, network, net.JoinHostPort(anyOf[l.family], "8121"))
+			w.answered(elsewhere, network, net.JoinHostPort(address(1, l.family), "8121"))
+		}
+	}
+	w.frozen[2].Store(false)
+	m.Generation, m.Silent = 2, 0
+	tell()
+	for _, l := range loopbacks {
+		for _, network := range []string{"udp" + l.family, "tcp" + l.family} {
+			w.listen(2, network, net.JoinHostPort(anyOf[l.family], "8122"))
+			w.answered(elsewhere, network, net.JoinHostPort(address(1, l.family), "8122"))
+		}
+	}
+}
+
+// A client outside cannot have fractions asked more often than the limit, whatever it sends.
 func TestOutsideIsLimited(t *testing.T) {
 	w := routedWorld(t, 2)
-	before := w.sent[1].Load()
-	c, err := w.dial(elsewhere, "udp4", net.JoinHostPort(address(1, "4"), "8117"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	// Each new port of the client asks all.
 	const limit = 2000
-	start := time.Now()
-	for port := range 4 * limit {
+	datagram := func(port int) {
 		d := from("udp4", "10.1.1.1")
-		d.LocalAddr.(*net.UDPAddr).Port = 22000 + port
+		d.LocalAddr.(*net.UDPAddr).Port = port
 		one, err := w.dialWith(elsewhere, d, "udp4", net.JoinHostPort(address(1, "4"), "8117"))
 		if err != nil {
 			t.Fatal(err)
@@ -325,9 +348,41 @@ func TestOutsideIsLimited(t *testing.T) {
 		_, _ = one.Write([]byte("x"))
 		one.Close()
 	}
-	seconds := int64(time.Since(start)/time.Second) + 2
-	if n := w.settled(1) - before; n == 0 || n > seconds*limit {
-		t.Errorf("fraction 1 has sent %d frames in %d s, want at most %d", n, seconds, seconds*limit)
+	raw := -1
+	w.in(elsewhere, func() (err error) {
+		raw, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_TCP)
+		return err
+	})
+	defer unix.Close(raw)
+	sendTCP := func(port int, flags byte) { // without a checksum: no kernel answers it
+		tcp := []byte{byte(port >> 8), byte(port), 8117 >> 8, 8117 & 0xff, 0, 0, 0, 1, 0, 0, 0, 1, 5 << 4, flags, 16, 0, 0, 0, 0, 0}
+		if err := unix.Sendto(raw, tcp, 0, &unix.SockaddrInet4{Addr: [4]byte{10, 1, 1, 2}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const syn, ack, first = 2, 16, 22000
+	for _, flood := range []struct {
+		name string
+		asks bool // surely more than once
+		send func(n int)
+	}{
+		{"datagrams, each from a new port", true, func(n int) { datagram(first + n) }},
+		{"SYNs, each from a new port", true, func(n int) { sendTCP(first+n, syn) }},
+		{"segments after a SYN within the limit", true, func(int) { sendTCP(first, ack) }},
+		{"segments after SYNs beyond the limit", false, func(n int) { sendTCP(first+4*limit-1-n%100, ack) }},
+	} {
+		before, start := w.settled(1), time.Now()
+		for n := range 4 * limit {
+			flood.send(n)
+		}
+		seconds := int64(time.Since(start)/time.Second) + 2
+		n := w.settled(1) - before
+		if n > seconds*limit {
+			t.Errorf("%s: fraction 1 has sent %d frames in %d s, want at most %d", flood.name, n, seconds, seconds*limit)
+		}
+		if n == 0 && flood.asks {
+			t.Errorf("%s: fraction 1 has sent no frame", flood.name)
+		}
 	}
 }
 

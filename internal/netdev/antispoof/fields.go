@@ -13,7 +13,9 @@ const (
 	dhcpClient4 = 68
 	dhcpClient6 = 546
 
-	routerAdvertisement    = 134 // of ICMPv6, RFC 4861
+	groupQuery             = 0x11 // of IGMP, RFC 3376
+	listenerQuery          = 130  // of ICMPv6, RFC 3810
+	routerAdvertisement    = 134  // RFC 4861
 	neighbourSolicitation  = 135
 	neighbourAdvertisement = 136
 	redirect               = 137
@@ -36,7 +38,7 @@ var (
 	solicitedNode    = nft.Network(24, 13) // destination, without the target's last 3 bytes
 	udpPorts         = nft.Transport(0, 4)
 	udpDestination   = nft.Transport(2, 2)
-	icmpType         = nft.Transport(0, 1)
+	icmpType         = nft.Transport(0, 1) // and of IGMP
 	ndTarget         = nft.Transport(8, 16)
 )
 

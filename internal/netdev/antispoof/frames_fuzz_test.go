@@ -129,7 +129,7 @@ func spoofs(frame []byte) string {
 		if !slices.Contains(own, source) && source != netip.IPv6Unspecified() {
 			return "source of IPv6"
 		}
-		if len(frame) > 54 && frame[20] == unix.IPPROTO_ICMPV6 && slices.Contains([]byte{routerAdvertisement, redirect}, frame[54]) {
+		if len(frame) > 54 && frame[20] == unix.IPPROTO_ICMPV6 && slices.Contains([]byte{listenerQuery, routerAdvertisement, redirect}, frame[54]) {
 			return "router"
 		}
 	default:

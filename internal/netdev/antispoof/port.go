@@ -19,10 +19,10 @@ import (
 // payload is
 //   - ARP with the MAC and one of the addresses as sender, or a probe for one
 //     (RFC 5227);
-//   - IPv4 from one of the addresses, but not to a DHCP client;
+//   - IPv4 from one of the addresses, but no IGMP query, and not to a DHCP client;
 //   - IPv6 from one of the addresses, or from the link-local address that belongs
 //     to the MAC (RFC 4291, appendix A), but no router advertisement, no redirect,
-//     not to a DHCP client, and neighbour advertisements for these addresses only;
+//     no multicast listener query, not to a DHCP client, and neighbour advertisements for these addresses only;
 //   - from the unspecified IPv6 address, duplicate address detection for these
 //     addresses, and the multicast listener reports that go with it.
 //

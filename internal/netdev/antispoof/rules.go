@@ -137,6 +137,7 @@ func chains() []chain {
 			nft.Rule(own(dhcp), nft.Is(ipv4Addresses, 0, 0, 0, 0, 255, 255, 255, 255), udp, nft.Is(udpPorts, 0, dhcpClient4, 0, dhcpServer4), accept),
 			nft.Rule(isIPv4, notOwn(v4, ipv4Source), drop("ipv4")),
 			nft.Jump("check-fragment"),
+			nft.Rule(isIPv4, nft.Payload(unix.IPPROTO_IGMP), nft.Is(icmpType, groupQuery), drop("router")), // ends others' memberships
 			nft.Rule(udp, nft.Is(udpDestination, 0, dhcpClient4), drop("dhcp")),
 			nft.Rule(parsed, accept),
 			drop("ipv4"),
@@ -144,6 +145,7 @@ func chains() []chain {
 		regular("check-ipv6",
 			nft.Rule(isIPv6, notOwn(v6, ipv6Source), drop("ipv6")),
 			nft.Jump("check-fragment"),
+			nft.Rule(icmpv6, nft.Is(icmpType, listenerQuery), drop("router")),
 			nft.Rule(icmpv6, nft.Is(icmpType, routerAdvertisement), drop("router")),
 			nft.Rule(icmpv6, nft.Is(icmpType, redirect), drop("router")),
 			nft.Rule(nft.Is(ipv6Source, netip.IPv6Unspecified().AsSlice()...), nft.Goto("check-unspecified")),

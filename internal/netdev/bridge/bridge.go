@@ -49,14 +49,20 @@ type Network struct {
 	Guard *Guard
 }
 
-// bridgeAlias marks the bridges that Ensure may change.
-const bridgeAlias = "unnest tenant network"
+// bridgeAlias marks the bridges that Ensure may change. bridgeGroup marks them before they have the alias, which
+// the kernel does not take when it adds a bridge: the process may end in between.
+const (
+	bridgeAlias = "unnest tenant network"
+	bridgeGroup = 0x756e6e65
+)
 
 // Ensure makes these networks, in the calling thread's network namespace: it adds missing bridges, corrects those of an earlier
-// Ensure, and replaces the packet filter atomically. When a step fails, it undoes
+// Ensure, replaces the packet filter atomically, and calls StopCalls. When a step fails, it undoes
 // the steps before. It refuses gateways for a bridge that it has not made.
 func (f *Filter) Ensure(networks []Network) (err error) {
 	var done undo
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, done.run())
@@ -65,18 +71,26 @@ func (f *Filter) Ensure(networks []Network) (err error) {
 	if err := done.sysctls(sysctls(networks)); err != nil {
 		return err
 	}
+	var ours []string
 	for _, n := range networks {
 		if err := done.network(n); err != nil {
 			return fmt.Errorf("make network of bridge %s: %w", n.Bridge, err)
 		}
+		ours = append(append(ours, n.Bridge), n.Further...)
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	if err := f.apply(networks); err != nil {
 		return err
 	}
+	if former := f.networks; len(former) > 0 { // else the new rules stay: an earlier process may have left bridges
+		done.add("set packet filter", func() error { return f.apply(former) })
+	}
 	if err := done.sysctls(fragmentSettings()); err != nil {
 		return err
+	}
+	if len(ours) > 0 {
+		if _, err := StopCalls(ours); err != nil {
+			return err
+		}
 	}
 	f.networks = networks
 	return nil
@@ -100,7 +114,7 @@ func (u *undo) network(n Network) error {
 		return fmt.Errorf("interface has type %s, want a bridge: choose another name", link.Type())
 	case len(n.Gateways) == 0:
 		return nil
-	case link.Attrs().Alias != bridgeAlias:
+	case link.Attrs().Alias != bridgeAlias && link.Attrs().Group != bridgeGroup:
 		return errors.New("bridge exists and was not made by unnest: remove the gateways from the network, or choose another bridge")
 	}
 	return u.configure(link, n)
@@ -114,19 +128,19 @@ func (u *undo) addBridge(n Network) (netlink.Link, error) {
 		return nil, err
 	}
 	mac[0] = mac[0]&^1 | 2 // locally administered, unicast
-	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: n.Bridge, HardwareAddr: mac}}
+	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: n.Bridge, HardwareAddr: mac, Group: bridgeGroup}}
 	if err := netlink.LinkAdd(bridge); err != nil {
 		return nil, fmt.Errorf("add: %w", err)
 	}
 	u.add("add "+n.Bridge, func() error { return netlink.LinkDel(bridge) })
-	if err := netlink.LinkSetAlias(bridge, bridgeAlias); err != nil {
-		return nil, fmt.Errorf("set alias: %w", err)
-	}
 	return bridge, nil
 }
 
 // configure corrects a bridge that we own.
 func (u *undo) configure(bridge netlink.Link, n Network) error {
+	if err := netlink.LinkSetAlias(bridge, bridgeAlias); err != nil {
+		return fmt.Errorf("set alias: %w", err)
+	}
 	err := u.sysctls([]setting{
 		{file: "net/ipv4/conf/" + n.Bridge + "/arp_ignore", value: "1"}, // answer for the gateway's addresses only
 		{file: "net/ipv6/conf/" + n.Bridge + "/accept_dad", value: "0"}, // have them at once

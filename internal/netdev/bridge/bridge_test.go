@@ -356,6 +356,42 @@ func TestEnsureFails(t *testing.T) {
 	}
 }
 
+// When the last settings cannot be written, the packet filter is as before, too.
+func TestEnsureFailsLate(t *testing.T) {
+	inHost(t, func(h *host) {
+		const file = "/proc/sys/net/ipv4/ipfrag_time"
+		h.check(h.ensure([]Network{red}))
+		before := h.nft("", "list", "set", "inet", Tenants, "pairs")
+		h.check(os.WriteFile(file, []byte("30"), 0))
+		h.check(unix.Unshare(unix.CLONE_NEWNS))
+		h.check(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+		h.check(unix.Mount(file, file, "", unix.MS_BIND, ""))
+		h.check(unix.Mount("", file, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+		if err := h.ensure([]Network{red, blue}); err == nil || !strings.Contains(err.Error(), "ipfrag_time") || strings.Contains(err.Error(), "undo") {
+			t.Errorf("got %v, want that ipfrag_time cannot be set", err)
+		}
+		if after := h.nft("", "list", "set", "inet", Tenants, "pairs"); after != before {
+			t.Errorf("the packet filter has\n%s\nand had\n%s", after, before)
+		}
+	})
+}
+
+// Ensure takes a bridge over that a process has left before it had its alias.
+func TestEnsureAfterKill(t *testing.T) {
+	inHost(t, func(h *host) {
+		var killed undo
+		_, err := killed.addBridge(red)
+		h.check(err)
+		if made := h.link("red").Attrs(); made.Alias != "" {
+			t.Fatalf("the bridge has an alias already: %+v", made)
+		}
+		h.check(h.ensure([]Network{red}))
+		if made := h.link("red").Attrs(); made.Alias != bridgeAlias || h.addresses("red") == "" {
+			t.Errorf("red was not completed: %+v", made)
+		}
+	})
+}
+
 // A bridge does not learn the source of an LLDP frame, which passes no filter.
 func TestControlFrame(t *testing.T) {
 	inHost(t, func(h *host) {

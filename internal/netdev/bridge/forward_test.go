@@ -49,13 +49,7 @@ func TestDockerOnHost(t *testing.T) {
 		if !h.pings(a, "10.1.0.3") {
 			t.Error("pods do not reach each other again")
 		}
-		for _, file := range []string{"nf_call_iptables", "nf_call_ip6tables"} {
-			for bridge, want := range map[string]string{"docker0": "1", "red": "0"} {
-				if got := h.calls(bridge, file); got != want {
-					t.Errorf("%s of %s is %s, want %s", file, bridge, got, want)
-				}
-			}
-		}
+		h.wantCallsOf(map[string]string{"docker0": "1", "red": "0"})
 		d, err := Droppers()
 		if err != nil || len(d) != 1 || d[0].String() != "ip filter FORWARD" || d[0].Names("red") {
 			t.Fatalf("got %v, %v, want ip filter FORWARD", d, err)
@@ -69,6 +63,41 @@ func TestDockerOnHost(t *testing.T) {
 			t.Errorf("with the policy accept: got %v, %v", d, err)
 		}
 	})
+}
+
+// Docker starts before the daemon: docker0 stays as Docker wants it, also when Ensure fails.
+func TestDockerBefore(t *testing.T) {
+	inHost(t, func(h *host) {
+		h.dockerize()
+		for _, name := range []string{"own", "further"} {
+			h.check(netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: name}}))
+		}
+		further := red
+		further.Further = []string{"further"}
+		if err := h.ensure([]Network{further, {Bridge: "none"}}); err == nil {
+			t.Error("Ensure does not fail: the test shows nothing")
+		}
+		if on, err := Called(); err != nil || len(on) != len(bridgeCalls) {
+			t.Errorf("after Ensure has failed: %v on, %v", on, err)
+		}
+		h.check(h.ensure([]Network{further, own}))
+		if on, err := Called(); err != nil || len(on) != 0 {
+			t.Errorf("after Ensure: %v on, %v", on, err)
+		}
+		h.wantCallsOf(map[string]string{"docker0": "1", "red": "0", "own": "0", "further": "0"})
+	})
+}
+
+// wantCallsOf checks what bridges pass to the rules of the IP layer.
+func (h *host) wantCallsOf(bridges map[string]string) {
+	h.t.Helper()
+	for _, file := range []string{"nf_call_iptables", "nf_call_ip6tables"} {
+		for bridge, want := range bridges {
+			if got := h.calls(bridge, file); got != want {
+				h.t.Errorf("%s of %s is %s, want %s", file, bridge, got, want)
+			}
+		}
+	}
 }
 
 // calls reads a setting of a bridge by netlink: the test's sysfs is that of another namespace.

@@ -17,12 +17,8 @@ type setting struct {
 	keep        func(old int) bool // nil: never
 }
 
-// sysctls returns the settings of the namespace.
-func sysctls(networks []Network) []setting {
-	s := []setting{
-		{file: "net/bridge/bridge-nf-call-iptables", value: "0"},
-		{file: "net/bridge/bridge-nf-call-ip6tables", value: "0"},
-	}
+// sysctls returns the settings of the namespace that forward.
+func sysctls(networks []Network) (s []setting) {
 	has := func(is func(netip.Addr) bool) bool {
 		return slices.ContainsFunc(networks, func(n Network) bool {
 			return slices.ContainsFunc(n.Gateways, func(p netip.Prefix) bool { return is(p.Addr()) })

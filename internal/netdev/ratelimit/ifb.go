@@ -77,8 +77,8 @@ func deleteIfb(name string) error {
 // earlier versions was 1, in a qdisc ingress.
 const redirectPriority = 2
 
-// redirectsTo returns the index of the ifb device to which frames from the TAP are redirected, or 0,
-// and the priority of the filter that does it.
+// redirectsTo returns the index of the ifb device to which our filter redirects frames from the TAP, 0 if
+// that device is gone, and the filter's priority, 0 without a filter.
 func redirectsTo(tap netlink.Link) (index int, priority uint16, err error) {
 	filters, err := netlinksafe.FilterList(tap, netlink.HANDLE_MIN_INGRESS)
 	if gone(err) {
@@ -87,13 +87,19 @@ func redirectsTo(tap netlink.Link) (index int, priority uint16, err error) {
 	if err != nil {
 		return 0, 0, fmt.Errorf("list filters of %s: %w", tap.Attrs().Name, err)
 	}
+	own := 0
+	if ifb, err := netlink.LinkByName(ifbName(tap.Attrs().Name)); err == nil {
+		own = ifb.Attrs().Index
+	} else if !gone(err) {
+		return 0, 0, err
+	}
 	for _, f := range filters {
 		u32, ok := f.(*netlink.U32)
 		if !ok {
 			continue
 		}
 		for _, a := range u32.Actions {
-			if m, ok := a.(*netlink.MirredAction); ok {
+			if m, ok := a.(*netlink.MirredAction); ok && m.MirredAction == netlink.TCA_EGRESS_REDIR && (m.Ifindex == own || m.Ifindex == 0) {
 				return m.Ifindex, u32.Priority, nil
 			}
 		}
@@ -126,8 +132,8 @@ func clearIngress(tap netlink.Link) error {
 	if err := clearQdiscs(tap, func(q netlink.Qdisc) bool { return q.Type() == "ingress" }); err != nil {
 		return err
 	}
-	current, priority, err := redirectsTo(tap)
-	if err != nil || current == 0 {
+	_, priority, err := redirectsTo(tap)
+	if err != nil || priority == 0 {
 		return err
 	}
 	err = netlink.FilterDel(&netlink.U32{FilterAttrs: netlink.FilterAttrs{

@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"errors"
 	"net"
 	"os"
 	"slices"
@@ -130,6 +131,16 @@ func (h *host) tbf(link netlink.Link) *netlink.Tbf {
 	return nil
 }
 
+// isMirror reports whether a filter mirrors frames, as another program's.
+func isMirror(f netlink.Filter) bool {
+	u32, ok := f.(*netlink.U32)
+	if !ok || len(u32.Actions) == 0 {
+		return false
+	}
+	mirred, ok := u32.Actions[0].(*netlink.MirredAction)
+	return ok && mirred.MirredAction == netlink.TCA_EGRESS_MIRROR
+}
+
 // everyFrame checks that one filter redirects every frame, whatever its protocol.
 func (h *host) everyFrame(tap netlink.Link) {
 	h.t.Helper()
@@ -138,7 +149,7 @@ func (h *host) everyFrame(tap netlink.Link) {
 	redirections := 0
 	for _, f := range filters {
 		u32, ok := f.(*netlink.U32)
-		if !ok || len(u32.Actions) == 0 { // the filter's hash table
+		if !ok || len(u32.Actions) == 0 || isMirror(f) { // the filter's hash table, or another program's filter
 			continue
 		}
 		redirections++
@@ -221,6 +232,9 @@ func TestOtherFilters(t *testing.T) {
 		h.check(err)
 		ifb, err := netlink.LinkByName(ifbName("tap0"))
 		h.check(err)
+		h.check(netlink.LinkAdd(&netlink.Ifb{LinkAttrs: netlink.LinkAttrs{Name: "mon0"}}))
+		mirror, err := netlink.LinkByName("mon0")
+		h.check(err)
 		h.check(tc.Detach(tap))
 		earlier := netlink.MakeHandle(0xffff, 0)
 		h.check(netlink.QdiscAdd(&netlink.Ingress{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: tap.Attrs().Index, Handle: earlier, Parent: netlink.HANDLE_INGRESS}}))
@@ -236,6 +250,12 @@ func TestOtherFilters(t *testing.T) {
 		h.check(err)
 		defer checksums.Close()
 		h.check(checksums.Attach("tap0"))
+		h.check(netlink.FilterAdd(&netlink.U32{
+			FilterAttrs: netlink.FilterAttrs{LinkIndex: tap.Attrs().Index, Parent: netlink.HANDLE_MIN_INGRESS, Priority: 10, Protocol: unix.ETH_P_ALL},
+			Actions: []netlink.Action{&netlink.MirredAction{
+				ActionAttrs: netlink.ActionAttrs{Action: netlink.TC_ACT_PIPE}, MirredAction: netlink.TCA_EGRESS_MIRROR, Ifindex: mirror.Attrs().Index,
+			}},
+		}))
 		for _, change := range []struct {
 			name string
 			do   func() error
@@ -244,6 +264,9 @@ func TestOtherFilters(t *testing.T) {
 			{"with a program", func() error { return nil }, &bucket{125e3, minBurst}},
 			{"cleared", func() error { return Clear("tap0") }, nil},
 			{"set again", func() error { return Set("tap0", limits) }, &bucket{125e3, minBurst}},
+			{"set after the ifb device was deleted", func() error {
+				return errors.Join(deleteIfb(ifbName("tap0")), Set("tap0", limits))
+			}, &bucket{125e3, minBurst}},
 		} {
 			h.check(change.do())
 			_, from := h.settings()
@@ -252,6 +275,9 @@ func TestOtherFilters(t *testing.T) {
 			h.check(err)
 			if !slices.ContainsFunc(filters, func(f netlink.Filter) bool { return f.Type() == "bpf" && f.Attrs().Priority == checksum.Priority }) {
 				t.Errorf("%s: the program of another package is gone: %v", change.name, filters)
+			}
+			if !slices.ContainsFunc(filters, isMirror) {
+				t.Errorf("%s: the filter of another program is gone: %v", change.name, filters)
 			}
 		}
 	})

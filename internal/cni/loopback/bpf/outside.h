@@ -106,7 +106,7 @@ static __always_inline int call_syn(struct __sk_buff *skb, const struct segment 
 	struct refusal *r;
 	struct flow f;
 
-	if (state != NO_SOCKET && (state != BPF_TCP_TIME_WAIT || has_listener(skb, p))) {
+	if (!awaited(s) || (state != NO_SOCKET && (state != BPF_TCP_TIME_WAIT || has_listener(skb, p)))) {
 		if (has_strangers && call_flow(p, 0, &f))
 			bpf_map_delete_elem(&hostlo_outside, &f);
 		return LOCAL;
@@ -116,10 +116,14 @@ static __always_inline int call_syn(struct __sk_buff *skb, const struct segment 
 	has_strangers = 1;
 	bpf_map_delete_elem(&hostlo_outside, &f);
 	to = begin_connect(s, &f, p->seq);
+	if (to == TO_ALL && !may_ask()) {
+		bpf_map_delete_elem(&hostlo_refusals, &f);
+		return NOWHERE;
+	}
 	r = bpf_map_lookup_elem(&hostlo_refusals, &f);
 	if (r)
 		r->outside = 1;
-	return to != TO_ALL || may_ask() ? to : NOWHERE;
+	return to;
 }
 
 /*
@@ -136,7 +140,9 @@ static __always_inline int call_tcp(const struct segment *s, const struct packet
 	known = bpf_map_lookup_elem(&hostlo_outside, &f);
 	if (known)
 		return is_member(s, *known) ? (int)*known : LOCAL;
-	return bpf_map_lookup_elem(&hostlo_refusals, &f) ? TO_ALL : LOCAL;
+	if (!bpf_map_lookup_elem(&hostlo_refusals, &f))
+		return LOCAL;
+	return may_ask() ? TO_ALL : NOWHERE;
 }
 
 /* call_udp: as the pod's own datagrams, those of a client go to the fraction that answers. */
@@ -154,6 +160,8 @@ static __always_inline int call_udp(struct __sk_buff *skb, const struct segment 
 	known = bpf_map_lookup_elem(&hostlo_outside, &f);
 	if (known && others(s) & bit(*known))
 		return *known;
+	if (!awaited(s))
+		return LOCAL;
 	to = only_candidate(s, &f);
 	if (to == TO_ALL && !may_ask())
 		return NOWHERE;
@@ -305,7 +313,7 @@ __noinline int answer(const struct segment *s, const struct packet *p, __u32 fro
 	if (!s || !p)
 		return DROP;
 	if (is_syn(p) && !p->icmp)
-		return is_outside(p, SOURCE) && is_returned(p, from) ? ASK_ALL : ACCEPT;
+		return !is_outside(p, SOURCE) || !is_returned(p, from) ? ACCEPT : may_ask() ? ASK_ALL : DROP;
 	if (!is_outside(p, DESTINATION))
 		return ACCEPT;
 	flow_received(&f, p, p->sport);

@@ -173,7 +173,8 @@ static __always_inline bool admit(struct __sk_buff *skb, const struct ethhdr *et
 	}
 	if (!is_broadcast(eth->h_dest))
 		return true;
-	if (!within_limit(sender)) {
+	/* The kernel divides what is larger than a segment: one token would be for many frames. */
+	if (skb->gso_size || !within_limit(sender)) {
 		count->limited++;
 		return false;
 	}
