@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -167,6 +168,74 @@ func TestNICsThatCannotBeTakenOver(t *testing.T) {
 			if got := l.ports(); !slices.Equal(got, before) {
 				t.Errorf("afterwards ports are\n%s, were\n%s", strings.Join(got, "\n"), strings.Join(before, "\n"))
 			}
+		})
+	}
+}
+
+// A guest whose VMM has lost its socket keeps an endpoint, an ephemeral volume and what is in its export, also without a NIC. They end
+// with the VMM.
+func TestAttackSharesWithoutSocket(t *testing.T) {
+	for _, kind := range []string{"endpoint", "volume", "export"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t)
+			l.makeVolumes()
+			var m *machine
+			var export string
+			if kind == "export" {
+				m, export = l.bootExport(true)
+			} else {
+				m = l.boot(1, 2, append(sharePorts(1), mapped...)...)
+				l.serve(patience)
+			}
+			if kind == "endpoint" {
+				m.mustJoin("web", "c1")
+			} else {
+				_, err := m.client().AttachVolume(t.Context(), &hostdpb.AttachVolumeRequest{Pod: "web", Name: "data", Key: testKey, Ephemeral: true})
+				l.check(err)
+			}
+			left := func() (all []string) {
+				switch kind {
+				case "endpoint":
+					l.do(func() error {
+						if tap, err := netlink.LinkByName(tapOf("default/web")); err == nil {
+							all = tap.Attrs().AltNames
+						}
+						return nil
+					})
+					return all
+				case "export":
+					mounts, err := os.ReadFile("/proc/self/mounts")
+					l.check(err)
+					for line := range strings.Lines(string(mounts)) {
+						if strings.Contains(line, export+"/") {
+							all = append(all, line)
+						}
+					}
+				}
+				volumes, err := filepath.Glob(filepath.Join(l.dir, "volumes/default/*/data"))
+				l.check(err)
+				return append(all, volumes...)
+			}
+			had := left()
+			if len(had) == 0 {
+				t.Fatal("the guest has nothing")
+			}
+			l.check(os.Remove(m.record.QMP))
+			m.record.Pool = 1 // the daemon connects again
+			m.write()
+			for restarted := range 2 {
+				if restarted == 1 {
+					l.end(l.daemon, syscall.SIGKILL)
+					l.serve(patience)
+				}
+				l.wantSaid(`msg="take over" guest=node1 error=`, "a process has this socket")
+				if got := left(); !slices.Equal(got, had) {
+					t.Errorf("the guest has %q, had %q", got, had)
+				}
+			}
+			l.end(m.qemu, syscall.SIGKILL)
+			l.eventually("they end with the VMM", func() bool { return len(left()) == 0 })
 		})
 	}
 }
