@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -222,6 +223,28 @@ func TestOwnNICsOfUnenrolledGuests(t *testing.T) {
 	if l.mayUse("own1", "ports", "") || l.mayUse("own2", "ports", "") {
 		t.Error("the guests are guarded after they have left the configuration")
 	}
+}
+
+// A VMM that does not answer does not keep the guards of other guests waiting that are not enrolled.
+func TestAttackUnenrolledVMMThatHangs(t *testing.T) {
+	d, _ := testDaemon(t, t.TempDir())
+	p := d.quotas()
+	p.Guests = []quota.Guest{{Name: "node1", Tenant: "default", Index: 1, QMP: "/q"}, {Name: "node2", Tenant: "default", Index: 2, QMP: "/q"}}
+	d.current.Store(&p)
+	var dialled sync.WaitGroup
+	dialled.Add(len(p.Guests))
+	d.host.Dial = func(ctx context.Context, r record.Guest) (vmm.VMM, error) {
+		dialled.Done()
+		all := make(chan struct{})
+		go func() { dialled.Wait(); close(all) }()
+		select {
+		case <-all:
+		case <-ctx.Done():
+			t.Errorf("%s: the other guest waits", r.Name)
+		}
+		return nil, vmm.ErrNotRunning
+	}
+	d.guardUnenrolled(t.Context())
 }
 
 // A guest whose VMM has lost its socket runs on: its own NICs stay guarded, whether the configuration names the

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"sync"
 	"unnest.io/unnest/internal/hostd/guestrun"
 	"unnest.io/unnest/internal/hostd/record"
 	"unnest.io/unnest/internal/vmm"
@@ -12,17 +13,23 @@ import (
 // they can send before they can ask for anything.
 func (d *daemon) guardUnenrolled(ctx context.Context) {
 	configured := map[string]bool{}
+	var wg sync.WaitGroup // a VMM that hangs does not keep the others waiting
 	for _, c := range d.quotas().Guests {
 		configured[c.Name] = true
 		if _, err := record.ReadEnrolled(d.config.StateDir, c.Name); !errors.Is(err, record.ErrNoRecord) || d.known(c.Name) != nil {
 			continue // its run does it
 		}
 		r := record.Configured(c, record.Guest{})
-		err := guestrun.New(r, d.tenant(r.Tenant), d.host, d.config.UnplugTimeout, d.logs.Of(c.Name)).GuardOnce(ctx)
-		if err != nil && !errors.Is(err, vmm.ErrNotRunning) {
-			d.logs.Of(c.Name).Warn("guard the NIC of a guest that is not enrolled", "guest", c.Name, "error", err)
-		}
+		wg.Go(func() {
+			err := d.host.Panics.Contain("guard guest "+c.Name, func() error {
+				return guestrun.New(r, d.tenant(r.Tenant), d.host, d.config.UnplugTimeout, d.logs.Of(c.Name)).GuardOnce(ctx)
+			})
+			if err != nil && !errors.Is(err, vmm.ErrNotRunning) {
+				d.logs.Of(c.Name).Warn("guard the NIC of a guest that is not enrolled", "guest", c.Name, "error", err)
+			}
+		})
 	}
+	wg.Wait()
 	for _, guest := range d.host.Own.Guests() {
 		if !configured[guest] && d.known(guest) == nil {
 			if err := d.host.Own.Forget(guest); err != nil {
