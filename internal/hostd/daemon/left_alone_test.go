@@ -21,7 +21,9 @@ import (
 
 	"unnest.io/unnest/internal/hostapi/hostdpb"
 	"unnest.io/unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/hostd/hotplug"
 	"unnest.io/unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/hostd/status"
 )
 
 // spoiled is a state of the host in which a daemon cannot recover something.
@@ -240,7 +242,8 @@ func TestAttackSharesWithoutSocket(t *testing.T) {
 	}
 }
 
-// A NIC whose bridge is missing keeps its owner, and gets its bridge when that is back.
+// A NIC whose bridge is missing keeps its owner, and gets its bridge when that is back. Then what was kept for NICs that have ended
+// meanwhile is free.
 func TestNICWithoutItsBridge(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -248,11 +251,17 @@ func TestNICWithoutItsBridge(t *testing.T) {
 	l.serve(patience)
 	m.mustAttach("c1")
 	m.mustTrunk("c2")
-	before := l.ports()
+	before, devices := l.ports(), m.devices()
+	m.mustAttach("c3")
 	l.end(l.daemon, syscall.SIGKILL)
 	hide, show := m.record.QMP, m.record.QMP+".away"
 	l.check(os.Rename(hide, show))
 	l.serve(patience) // it starts, because the bridge exists
+	l.check(m.owner.Execute(t.Context(), "device_del", map[string]any{"id": hotplug.Occupant{Slot: 3, Generation: 1}.DeviceID()}, nil))
+	m.reset()
+	l.eventually("the NIC of c3 is gone", func() bool { return slices.Equal(m.devices(), devices) })
+	l.check(m.owner.Execute(t.Context(), "netdev_del", map[string]any{"id": hotplug.Occupant{Slot: 3, Generation: 1}.NetdevID()}, nil))
+	l.eventually("its TAP is gone", func() bool { return slices.Equal(l.ports(), before) })
 	l.rename("br0", "br7")
 	l.check(os.Rename(show, hide))
 	l.wantSaid("take over NIC: it is left as it is", "find bridge br0")
@@ -267,6 +276,10 @@ func TestNICWithoutItsBridge(t *testing.T) {
 	})
 	l.rename("br7", "br0")
 	l.eventually("the NIC is taken over", func() bool { return slices.Equal(l.ports(), before) })
+	l.eventually("the NIC of c3 does not count", func() bool {
+		s, err := status.Ask(t.Context(), l.dir)
+		return err == nil && s.Tenants[0].Attachments == 2
+	})
 }
 
 func (l *lab) rename(from, to string) {

@@ -203,7 +203,14 @@ func TestOwnNICsOfUnenrolledGuests(t *testing.T) {
 		{Name: "node2", Tenant: "default", Index: 2, QMP: "/q", Addresses: address("10.9.0.202"), TAP: "own2", MAC: "52:54:00:00:00:02"},
 	}
 	d.current.Store(&p)
-	guard := func() { l.do(func() error { d.guardUnenrolled(t.Context()); return nil }) }
+	guard := func() {
+		l.do(func() error { // one after another, in the lab's namespace
+			for _, g := range p.Guests {
+				d.guardOnce(t.Context(), record.Configured(g, record.Guest{}))
+			}
+			return nil
+		})
+	}
 	l.do(func() error {
 		f, err := tap.Open(tap.Device{Name: "own1", Bridge: "br0", MTU: 1400, Persistent: true})
 		if err != nil {
@@ -219,7 +226,7 @@ func TestOwnNICsOfUnenrolledGuests(t *testing.T) {
 	none := d.quotas()
 	none.Guests = nil
 	d.current.Store(&none)
-	guard()
+	l.do(func() error { d.guardUnenrolled(t.Context()); return nil })
 	if l.mayUse("own1", "ports", "") || l.mayUse("own2", "ports", "") {
 		t.Error("the guests are guarded after they have left the configuration")
 	}

@@ -20,14 +20,7 @@ func (d *daemon) guardUnenrolled(ctx context.Context) {
 			continue // its run does it
 		}
 		r := record.Configured(c, record.Guest{})
-		wg.Go(func() {
-			err := d.host.Panics.Contain("guard guest "+c.Name, func() error {
-				return guestrun.New(r, d.tenant(r.Tenant), d.host, d.config.UnplugTimeout, d.logs.Of(c.Name)).GuardOnce(ctx)
-			})
-			if err != nil && !errors.Is(err, vmm.ErrNotRunning) {
-				d.logs.Of(c.Name).Warn("guard the NIC of a guest that is not enrolled", "guest", c.Name, "error", err)
-			}
-		})
+		wg.Go(func() { d.host.Panics.Try("guard guest "+r.Name, func() { d.guardOnce(ctx, r) }) })
 	}
 	wg.Wait()
 	for _, guest := range d.host.Own.Guests() {
@@ -36,5 +29,12 @@ func (d *daemon) guardUnenrolled(ctx context.Context) {
 				d.config.Logger.Warn("end the guard of a guest that is gone", "guest", guest, "error", err)
 			}
 		}
+	}
+}
+
+func (d *daemon) guardOnce(ctx context.Context, r record.Guest) {
+	err := guestrun.New(r, d.tenant(r.Tenant), d.host, d.config.UnplugTimeout, d.logs.Of(r.Name)).GuardOnce(ctx)
+	if err != nil && !errors.Is(err, vmm.ErrNotRunning) {
+		d.logs.Of(r.Name).Warn("guard the NIC of a guest that is not enrolled", "guest", r.Name, "error", err)
 	}
 }
