@@ -57,6 +57,16 @@ func (k Key) String() string {
 	return k.Owner + "/" + k.Name
 }
 
+// ParseKey returns the key of a NIC or an endpoint from its String.
+func ParseKey(s string) (k Key) {
+	s, endpoint := strings.CutPrefix(s, "endpoint ")
+	if endpoint {
+		k.Kind = Endpoint
+	}
+	k.Owner, k.Name, _ = strings.Cut(s, "/")
+	return k
+}
+
 // Validate returns an error unless k can be written into an alias and read back.
 func (k Key) Validate() error {
 	if !validName(k.Owner) || !validName(k.Name) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -20,7 +21,9 @@ import (
 
 	"unnest.io/unnest/internal/hostapi/hostdpb"
 	"unnest.io/unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/hostd/hotplug"
 	"unnest.io/unnest/internal/hostd/record"
+	"unnest.io/unnest/internal/hostd/status"
 )
 
 // spoiled is a state of the host in which a daemon cannot recover something.
@@ -171,7 +174,76 @@ func TestNICsThatCannotBeTakenOver(t *testing.T) {
 	}
 }
 
-// A NIC whose bridge is missing keeps its owner, and gets its bridge when that is back.
+// A guest whose VMM has lost its socket keeps an endpoint, an ephemeral volume and what is in its export, also without a NIC. They end
+// with the VMM.
+func TestAttackSharesWithoutSocket(t *testing.T) {
+	for _, kind := range []string{"endpoint", "volume", "export"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			l := newLab(t)
+			l.makeVolumes()
+			var m *machine
+			var export string
+			if kind == "export" {
+				m, export = l.bootExport(true)
+			} else {
+				m = l.boot(1, 2, append(sharePorts(1), mapped...)...)
+				l.serve(patience)
+			}
+			if kind == "endpoint" {
+				m.mustJoin("web", "c1")
+			} else {
+				_, err := m.client().AttachVolume(t.Context(), &hostdpb.AttachVolumeRequest{Pod: "web", Name: "data", Key: testKey, Ephemeral: true})
+				l.check(err)
+			}
+			left := func() (all []string) {
+				switch kind {
+				case "endpoint":
+					l.do(func() error {
+						if tap, err := netlink.LinkByName(tapOf("default/web")); err == nil {
+							all = tap.Attrs().AltNames
+						}
+						return nil
+					})
+					return all
+				case "export":
+					mounts, err := os.ReadFile("/proc/self/mounts")
+					l.check(err)
+					for line := range strings.Lines(string(mounts)) {
+						if strings.Contains(line, export+"/") {
+							all = append(all, line)
+						}
+					}
+				}
+				volumes, err := filepath.Glob(filepath.Join(l.dir, "volumes/default/*/data"))
+				l.check(err)
+				return append(all, volumes...)
+			}
+			had := left()
+			if len(had) == 0 {
+				t.Fatal("the guest has nothing")
+			}
+			l.check(os.Remove(m.record.QMP))
+			m.record.Pool = 1 // the daemon connects again
+			m.write()
+			for restarted := range 2 {
+				if restarted == 1 {
+					l.end(l.daemon, syscall.SIGKILL)
+					l.serve(patience)
+				}
+				l.wantSaid(`msg="take over" guest=node1 error=`, "a process has this socket")
+				if got := left(); !slices.Equal(got, had) {
+					t.Errorf("the guest has %q, had %q", got, had)
+				}
+			}
+			l.end(m.qemu, syscall.SIGKILL)
+			l.eventually("they end with the VMM", func() bool { return len(left()) == 0 })
+		})
+	}
+}
+
+// A NIC whose bridge is missing keeps its owner, and gets its bridge when that is back. Then what was kept for NICs that have ended
+// meanwhile is free.
 func TestNICWithoutItsBridge(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -179,11 +251,17 @@ func TestNICWithoutItsBridge(t *testing.T) {
 	l.serve(patience)
 	m.mustAttach("c1")
 	m.mustTrunk("c2")
-	before := l.ports()
+	before, devices := l.ports(), m.devices()
+	m.mustAttach("c3")
 	l.end(l.daemon, syscall.SIGKILL)
 	hide, show := m.record.QMP, m.record.QMP+".away"
 	l.check(os.Rename(hide, show))
 	l.serve(patience) // it starts, because the bridge exists
+	l.check(m.owner.Execute(t.Context(), "device_del", map[string]any{"id": hotplug.Occupant{Slot: 3, Generation: 1}.DeviceID()}, nil))
+	m.reset()
+	l.eventually("the NIC of c3 is gone", func() bool { return slices.Equal(m.devices(), devices) })
+	l.check(m.owner.Execute(t.Context(), "netdev_del", map[string]any{"id": hotplug.Occupant{Slot: 3, Generation: 1}.NetdevID()}, nil))
+	l.eventually("its TAP is gone", func() bool { return slices.Equal(l.ports(), before) })
 	l.rename("br0", "br7")
 	l.check(os.Rename(show, hide))
 	l.wantSaid("take over NIC: it is left as it is", "find bridge br0")
@@ -198,6 +276,10 @@ func TestNICWithoutItsBridge(t *testing.T) {
 	})
 	l.rename("br7", "br0")
 	l.eventually("the NIC is taken over", func() bool { return slices.Equal(l.ports(), before) })
+	l.eventually("the NIC of c3 does not count", func() bool {
+		s, err := status.Ask(t.Context(), l.dir)
+		return err == nil && s.Tenants[0].Attachments == 2
+	})
 }
 
 func (l *lab) rename(from, to string) {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -202,7 +203,14 @@ func TestOwnNICsOfUnenrolledGuests(t *testing.T) {
 		{Name: "node2", Tenant: "default", Index: 2, QMP: "/q", Addresses: address("10.9.0.202"), TAP: "own2", MAC: "52:54:00:00:00:02"},
 	}
 	d.current.Store(&p)
-	guard := func() { l.do(func() error { d.guardUnenrolled(t.Context()); return nil }) }
+	guard := func() {
+		l.do(func() error { // one after another, in the lab's namespace
+			for _, g := range p.Guests {
+				d.guardOnce(t.Context(), record.Configured(g, record.Guest{}))
+			}
+			return nil
+		})
+	}
 	l.do(func() error {
 		f, err := tap.Open(tap.Device{Name: "own1", Bridge: "br0", MTU: 1400, Persistent: true})
 		if err != nil {
@@ -218,10 +226,32 @@ func TestOwnNICsOfUnenrolledGuests(t *testing.T) {
 	none := d.quotas()
 	none.Guests = nil
 	d.current.Store(&none)
-	guard()
+	l.do(func() error { d.guardUnenrolled(t.Context()); return nil })
 	if l.mayUse("own1", "ports", "") || l.mayUse("own2", "ports", "") {
 		t.Error("the guests are guarded after they have left the configuration")
 	}
+}
+
+// A VMM that does not answer does not keep the guards of other guests waiting that are not enrolled.
+func TestAttackUnenrolledVMMThatHangs(t *testing.T) {
+	d, _ := testDaemon(t, t.TempDir())
+	p := d.quotas()
+	p.Guests = []quota.Guest{{Name: "node1", Tenant: "default", Index: 1, QMP: "/q"}, {Name: "node2", Tenant: "default", Index: 2, QMP: "/q"}}
+	d.current.Store(&p)
+	var dialled sync.WaitGroup
+	dialled.Add(len(p.Guests))
+	d.host.Dial = func(ctx context.Context, r record.Guest) (vmm.VMM, error) {
+		dialled.Done()
+		all := make(chan struct{})
+		go func() { dialled.Wait(); close(all) }()
+		select {
+		case <-all:
+		case <-ctx.Done():
+			t.Errorf("%s: the other guest waits", r.Name)
+		}
+		return nil, vmm.ErrNotRunning
+	}
+	d.guardUnenrolled(t.Context())
 }
 
 // A guest whose VMM has lost its socket runs on: its own NICs stay guarded, whether the configuration names the

@@ -767,3 +767,36 @@ func (l *lab) metrics() string {
 	l.check(err)
 	return string(text)
 }
+
+// An endpoint that waited for a slot when the guest's run ended is free for the next run.
+func TestJoinThatWaitsWhenTheRunEnds(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	m := l.boot(1, 1)
+	m.record.Pool = 1
+	m.write()
+	l.serve(patience)
+	m.free() // the guest is awake
+	l.eventually("a NIC is in the pool", func() bool { return len(m.devices()) == 1 })
+	failed := make(chan error, 1)
+	go func() {
+		_, err := m.joinAs(spec("web"), "c1")
+		failed <- err
+	}()
+	l.eventually("the endpoint waits for the slot of that NIC", func() bool {
+		s, err := status.Ask(t.Context(), l.dir)
+		return err == nil && s.Tenants[0].Attachments == 1
+	})
+	m.record.Queues = 1
+	m.write()
+	if err := <-failed; err == nil {
+		t.Fatal("the endpoint did not wait")
+	}
+	m.willing(func() error {
+		_, err := m.joinAs(spec("web"), "c2")
+		if err != nil && !strings.Contains(err.Error(), segments.ErrTwice.Error()) {
+			err = nil // the reset may end it
+		}
+		return err
+	})
+}

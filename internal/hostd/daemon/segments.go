@@ -13,6 +13,7 @@ import (
 	"unnest.io/unnest/internal/hostd/ports"
 	"unnest.io/unnest/internal/hostd/record"
 	"unnest.io/unnest/internal/hostd/segments"
+	"unnest.io/unnest/internal/vmm"
 	"unnest.io/unnest/internal/vmm/qemu"
 )
 
@@ -107,7 +108,7 @@ func (d *daemon) leaveSegments(ctx context.Context, g *guestrun.Guest) {
 		return
 	}
 	pid, err := qemu.PID(ctx, g.Record.QMP)
-	if err == nil && !exits(pid, exitTime) || err != nil && !guestrun.NotListening(err) {
+	if err == nil && !exits(pid, exitTime) || err != nil && !errors.Is(guestrun.NotRunning(g.Record.QMP, err), vmm.ErrNotRunning) {
 		return
 	}
 	if err := d.host.Segments.RemoveGuest(g.Record.Name); err != nil {

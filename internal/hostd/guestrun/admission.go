@@ -64,15 +64,21 @@ func (n *nics) attach(ctx context.Context, w WantedNIC, answer func(Attached, er
 	}
 	event := func(id hotplug.RequestID) hotplug.Event {
 		if w.Trunk {
+			n.trunk.waiting[w.Key] = &w
 			return hotplug.Attach{Request: id, Key: attachment.TrunkKey}
 		}
 		return hotplug.Attach{Request: id, Key: w.Key, Record: record, Cold: w.Cold}
 	}
 	n.request(ctx, event, func(r hotplug.Reply) {
 		done := Attached{Addresses: chosen, Warm: n.plug.warm(), Steps: n.plug.steps}
-		err := n.explain(r.Err)
+		err, asked := n.explain(r.Err), n.trunk.waiting[w.Key]
+		if asked == &w {
+			delete(n.trunk.waiting, w.Key)
+		}
 		switch {
 		case err != nil:
+		case w.Trunk && asked == nil:
+			err = hotplug.ErrDetached
 		case w.Trunk:
 			done.NIC, err = n.trunk.add(ctx, w.Key, record)
 		default:
@@ -98,7 +104,7 @@ func (n *nics) admit(w *WantedNIC, had attachment.Record) (_ []ipam.Address, err
 	if err := attachment.Check(w.Key, w.Record); err != nil {
 		return nil, fmt.Errorf("attach: %w", err)
 	}
-	if err := n.Tenant.Admit(n.owner(w.Key), w.Record, n.count()); err != nil {
+	if err := n.Tenant.Admit(n.owner(w.Key), w.Record); err != nil {
 		return nil, err
 	}
 	if !w.Allocate && len(w.Record.Addresses) == 0 {
@@ -114,7 +120,6 @@ func (n *nics) admitServices(key attachment.Key, r attachment.Record) (chosen []
 		return nil, err
 	}
 	if err := attachment.Check(key, r); err != nil {
-		n.Tenant.ReleaseServices(n.owner(key))
 		return nil, fmt.Errorf("attach with service addresses: %w", err)
 	}
 	return r.Services, nil
@@ -181,7 +186,7 @@ func (n *nics) admitEndpoint(key attachment.Key, s segments.Spec) (attachment.Re
 	if n.vmm.PersistentTAPs() {
 		return attachment.Record{}, ErrNoQueues
 	}
-	if err := n.Tenant.Admit(n.owner(key), attachment.Record{}, n.count()); err != nil {
+	if err := n.Tenant.Admit(n.owner(key), attachment.Record{}); err != nil {
 		return attachment.Record{}, err
 	}
 	return n.host.Segments.Reserve(n.Tenant.Now(), s, n.Record.Name, key, n.takenFractions())
@@ -199,18 +204,23 @@ func (n *nics) takenFractions() (taken segment.Set) {
 }
 
 // releaseUnused takes back what was reserved for an attachment that has failed, unless
-// the attachment has a NIC or still waits for one.
+// the attachment still waits for a NIC. One that has a NIC keeps what that has.
 func (n *nics) releaseUnused(key attachment.Key) {
-	if _, vlan := n.trunk.ports[key]; vlan || n.state.Holds(key) || n.state.Waits(key) {
-		return
+	var err error
+	switch _, vlan := n.trunk.ports[key]; {
+	case vlan || n.state.Holds(key):
+		err = n.Tenant.Hold(n.owner(key), n.had(key))
+	case !n.state.Waits(key) && n.trunk.waiting[key] == nil:
+		err = n.release(key)
 	}
-	if err := n.release(key); err != nil {
-		n.log.Warn("release attachment", "key", key, "error", err)
+	if err != nil {
+		n.log.Warn("release what an attachment does not have", "key", key, "error", err)
 	}
 }
 
 // detach takes an attachment's NIC or endpoint away. The answer says whether it was a VLAN.
 func (n *nics) detach(ctx context.Context, key attachment.Key, answer func(vlan bool, err error)) {
+	delete(n.trunk.waiting, key)
 	if n.trunk.remove(ctx, key) {
 		answer(true, nil)
 		return

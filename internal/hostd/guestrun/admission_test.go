@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"unnest.io/unnest/internal/hostd/attachment"
@@ -23,6 +24,7 @@ import (
 	"unnest.io/unnest/internal/hostd/segments"
 	"unnest.io/unnest/internal/hostd/shares"
 	"unnest.io/unnest/internal/hostd/tenant"
+	"unnest.io/unnest/internal/netdev/vlan"
 	"unnest.io/unnest/internal/vmm"
 )
 
@@ -237,5 +239,133 @@ func TestStatusDescribes(t *testing.T) {
 	all, err := g.DescribeStatus(t.Context())
 	if err != nil || len(all.NICs) != 1 || all.NICs[0].VLAN != 7 {
 		t.Errorf("the operator gets %v, error %v, want the NIC of VLAN 7", all.NICs, err)
+	}
+}
+
+// An attach again that is refused leaves the attachment what its NIC carries, and gives nothing of it to another guest.
+func TestAttackAttachAgainThatIsRefused(t *testing.T) {
+	key := attachment.Key{Owner: "c1", Name: "eth0"}
+	nic := hotplug.Occupant{Slot: 1, Generation: 1}
+	has := netip.MustParsePrefix("10.9.0.5/24")
+	service, asked := netip.MustParseAddr("10.9.0.6"), netip.MustParsePrefix("10.9.0.7/24")
+	for name, c := range map[string]struct {
+		record    attachment.Record
+		asked     []netip.Prefix
+		services  bool // too many for the alias
+		detaching bool
+	}{
+		"services":                     {attachment.Record{Bridge: "br0", Addresses: []netip.Prefix{has}, Services: []netip.Addr{service}}, nil, true, false},
+		"first services":               {attachment.Record{Bridge: "br0", Addresses: []netip.Prefix{has}}, nil, true, false},
+		"other addresses and services": {attachment.Record{Bridge: "br0", Addresses: []netip.Prefix{has}, Services: []netip.Addr{service}}, []netip.Prefix{asked}, true, false},
+		"first address":                {attachment.Record{Bridge: "br0"}, []netip.Prefix{asked}, true, false},
+		"other address, detaching":     {attachment.Record{Bridge: "br0", Addresses: []netip.Prefix{has}}, []netip.Prefix{asked}, false, true},
+	} {
+		g, _ := fakeGuest(t)
+		quotas := g.Tenant.Now()
+		quotas.NetworkPolicy, quotas.ClaimRanges = quota.PolicyRequired, []netip.Prefix{asked.Masked()}
+		g.Tenant.Change(quotas)
+		state, err := hotplug.New(hotplug.Config{Prefix: "u1n", Slots: 1, MAC: [3]byte{2, 0, 1}, UnplugTimeout: time.Second, UnplugTries: 1})
+		if err = errors.Join(err, g.Tenant.Hold(g.owner(key), c.record)); err != nil {
+			t.Fatal(err)
+		}
+		events := []hotplug.Event{hotplug.Attach{Request: 1, Key: key, Record: c.record}, hotplug.PlugSucceeded{Occupant: nic}, hotplug.Connected{Occupant: nic}}
+		if c.detaching {
+			events = append(events, hotplug.Detach{Request: 2, Key: key})
+		}
+		for _, e := range events {
+			state, _ = hotplug.Step(state, e)
+		}
+		g.nics.state = state
+		w := WantedNIC{Key: key, Record: attachment.Record{Bridge: "br0", Addresses: c.asked}, Services: c.services}
+		for n := attachment.MaxAlias; c.services && (n == attachment.MaxAlias || attachment.Check(key, w.Record) != nil); n-- {
+			w.Record.Network = strings.Repeat("n", n)
+		}
+		if _, err := g.Attach(t.Context(), w); !errors.Is(err, attachment.ErrTooLong) && !errors.Is(err, hotplug.ErrDetaching) {
+			t.Errorf("%s: got %v", name, err)
+		}
+		if stats, _ := g.Tenant.Stats(); stats.InUse != len(c.record.Addresses)+len(c.record.Services) {
+			t.Errorf("%s: %d addresses are in use, want those of %v", name, stats.InUse, c.record)
+		}
+		for _, a := range c.record.Addresses {
+			if _, err := g.Tenant.Take("node2/c2/eth0", []netip.Prefix{a}, false); err == nil {
+				t.Errorf("%s: another guest gets %s, which the NIC has", name, a)
+			}
+		}
+		if _, err := g.Tenant.Take("node2/c2/eth0", []netip.Prefix{asked}, false); err != nil {
+			t.Errorf("%s: nobody has the address that was refused: %v", name, err)
+		}
+	}
+}
+
+// silent is a VMM that does not say at first which NICs the guest has.
+type silent struct {
+	noSlots
+	asked *int
+}
+
+func (s silent) OwnNICs(context.Context) ([]vmm.NIC, error) {
+	if *s.asked++; *s.asked < 3 {
+		return nil, io.EOF
+	}
+	return []vmm.NIC{{TAP: "own1"}}, nil
+}
+
+// A guest whose VMM does not say at once which NICs the guest has is asked again.
+func TestOwnNICsAreAskedForAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, _ := fakeGuest(t)
+		g.Record.NICs = []record.BootNIC{{}}
+		g.vmm = silent{asked: new(int)}
+		find := func(ctx context.Context, answer func([]vmm.NIC, error)) {
+			g.findOwnNICs(ctx, "")
+			answer(g.own, nil)
+		}
+		if own, err := call(t.Context(), g, find); err != nil || own != nil {
+			t.Errorf("at first: got %v, %v", own, err)
+		}
+		time.Sleep(2*repairTime + time.Millisecond)
+		if own, err := read(t.Context(), g, func() []vmm.NIC { return g.own }); err != nil || len(own) != 1 {
+			t.Errorf("later: got %v, %v, want own1", own, err)
+		}
+	})
+}
+
+// A VLAN that was detached while it waited for the trunk is not made.
+func TestDetachWhileTheTrunkIsPlugged(t *testing.T) {
+	g, _ := fakeGuest(t)
+	nic := hotplug.Occupant{Slot: 1, Generation: 1}
+	state, err := hotplug.New(hotplug.Config{Prefix: "u1n", Slots: 1, MAC: [3]byte{2, 0, 1}, UnplugTimeout: time.Second, UnplugTries: 1, Cooldown: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range []hotplug.Event{hotplug.Attach{Request: 1, Key: attachment.TrunkKey}, hotplug.PlugSucceeded{Occupant: nic}, hotplug.Connected{Occupant: nic}, hotplug.DeviceDeleted{Device: nic.DeviceID()}} {
+		state, _ = hotplug.Step(state, e)
+	}
+	g.nics.state, g.lastID = state, 1
+	g.nics.perform = func(ctx context.Context, action hotplug.Action) hotplug.Event {
+		switch a := action.(type) {
+		case hotplug.DeviceAdd:
+			return hotplug.PlugSucceeded{Occupant: a.Occupant}
+		case hotplug.Connect:
+			return hotplug.Connected{Occupant: a.Occupant}
+		}
+		g.performCommon(ctx, &g.nics.slots, action)
+		return nil
+	}
+	g.nics.trunk.link = &vlan.Trunk{}
+	for id := range 4096 { // making a VLAN fails
+		g.nics.trunk.left = append(g.nics.trunk.left, vlanPort{id: id})
+	}
+	key := attachment.Key{Owner: "c1", Name: "eth0"}
+	refused, err := call(t.Context(), g, func(ctx context.Context, answer func(error, error)) {
+		g.nics.attach(ctx, WantedNIC{Key: key, Record: attachment.Record{Bridge: "br0"}, Trunk: true}, func(_ Attached, err error) { answer(err, nil) })
+		if !g.nics.state.Waits(attachment.TrunkKey) {
+			t.Error("the trunk does not wait for the slot")
+		}
+		g.nics.detach(ctx, key, func(bool, error) {})
+		g.nics.feed(ctx, hotplug.UnplugTimedOut{Timer: hotplug.Timer{Occupant: nic}}) // the slot has cooled down
+	})
+	if _, attachments := g.Tenant.Stats(); err != nil || !errors.Is(refused, hotplug.ErrDetached) || attachments != 0 {
+		t.Errorf("got %v and %v, want ErrDetached; %d attachments are left", refused, err, attachments)
 	}
 }

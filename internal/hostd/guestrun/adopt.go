@@ -3,6 +3,7 @@ package guestrun
 import (
 	"context"
 	"errors"
+	"strings"
 	"unnest.io/unnest/internal/hostd/attachment"
 	"unnest.io/unnest/internal/hostd/hotplug"
 )
@@ -48,22 +49,13 @@ func (g *Guest) adoptPort(key attachment.Key, r attachment.Record, port, mac str
 	return g.host.Ports.Correct(turn, port, mac, r, alias, g.Tenant.Multicasts())
 }
 
-// releaseEnded releases what was kept for attachments that have ended without a daemon. It
+// releaseEnded releases what was kept for attachments that have ended without a daemon, or with an earlier run. It
 // releases nothing as long as the guest has attachments that cannot be taken over.
 func (g *Guest) releaseEnded() {
 	if len(g.nics.unadopted) > 0 {
 		return
 	}
-	there := map[string]bool{}
-	for key := range g.nics.trunk.ports {
-		there[g.owner(key)] = true
-	}
-	for _, s := range g.nics.state.Slots() {
-		there[g.owner(s.Key)] = true
-	}
 	for _, o := range g.Tenant.Of(g.Record.Name) {
-		if !there[o] {
-			g.Tenant.Release(o)
-		}
+		g.nics.releaseUnused(attachment.ParseKey(strings.TrimPrefix(o, g.Record.Name+"/")))
 	}
 }

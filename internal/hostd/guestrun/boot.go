@@ -35,10 +35,10 @@ func (g *Guest) booted(ctx context.Context, id string, attaches bool) error {
 			g.forgetBoot()
 		}
 		return nil
-	case id == g.boot.ID:
-		return nil
 	case was && time.Since(ended) < bootGrace:
 		return fmt.Errorf("boot %s: %w", id, ErrOldBoot)
+	case id == g.boot.ID:
+		return nil
 	}
 	known, err := record.ReadBoot(g.host.StateDir, g.Record.Name)
 	if err != nil {
@@ -51,14 +51,18 @@ func (g *Guest) booted(ctx context.Context, id string, attaches bool) error {
 		return nil
 	case known.ID != "" && now.Sub(known.Since).Abs() < bootInterval:
 		return fmt.Errorf("boot %s: %w", id, ErrManyBoot)
-	case known.ID != "":
+	case known.ID != "" && g.ended[known.ID].IsZero(): // else its record could not be removed
 		g.log.Info("the guest has booted again", "boot", id, "before", known.ID, "attachments", g.nics.count())
 		g.endBoot()
 		g.reset(ctx)
 	}
 	next := record.Boot{ID: id, Since: now}
-	if err := record.WriteBoot(g.host.StateDir, g.Record.Name, next); err != nil {
+	switch err := record.WriteBoot(g.host.StateDir, g.Record.Name, next); {
+	case err != nil && attaches:
 		return err // else the next daemon would end what this boot attaches
+	case err != nil:
+		g.log.Warn("keep the guest's boot: until that succeeds the guest can attach nothing", "error", err)
+		return nil
 	}
 	g.boot, g.bootless = next, false
 	return nil

@@ -79,7 +79,7 @@ func TestBootsOfResets(t *testing.T) {
 	}
 }
 
-// A boot that cannot be kept is refused, because the next daemon would end what it attaches. A file that cannot be read is replaced.
+// A boot that cannot be kept may attach nothing, because the next daemon would end that. A file that cannot be read is replaced.
 func TestBootIsNotKept(t *testing.T) {
 	const id = "00000000-0000-0000-0000-000000000001"
 	g, _ := fakeGuest(t)
@@ -87,8 +87,10 @@ func TestBootIsNotKept(t *testing.T) {
 	if err := os.WriteFile(g.host.StateDir, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := g.booted(t.Context(), id, false); err == nil || g.boot.ID == id {
-		t.Errorf("got %v, boot %v; want an error", err, g.boot)
+	for attaches, want := range map[bool]bool{false: true, true: false} {
+		if err := g.booted(t.Context(), id, attaches); (err == nil) != want || g.boot.ID == id {
+			t.Errorf("attaches: %v: got %v, boot %v; want it served: %v", attaches, err, g.boot, want)
+		}
 	}
 	g.host.StateDir = t.TempDir()
 	path := record.BootPath(g.host.StateDir, g.Record.Name)
@@ -133,5 +135,30 @@ func TestCheckMAC(t *testing.T) {
 	}
 	if err := g.nics.checkMAC(kept, "0a:00:01:02:00:01"); err != nil {
 		t.Errorf("another NIC than the quarantined one: %v", err)
+	}
+}
+
+// The record of a boot that has ended stays if the directory cannot be written. Then the guest is not reset again, and late requests of
+// that boot are refused.
+func TestBootWhoseRecordStays(t *testing.T) {
+	const before, id = "00000000-0000-0000-0000-000000000001", "00000000-0000-0000-0000-000000000002"
+	g, _ := fakeGuest(t)
+	g.host.StateDir = t.TempDir()
+	kept := record.Boot{ID: before, Since: time.Now().Add(-time.Hour)}
+	if err := record.WriteBoot(g.host.StateDir, g.Record.Name, kept); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if g.shares, err = newShareSlots(g); err != nil {
+		t.Fatal(err)
+	}
+	g.boot, g.ended = kept, map[string]time.Time{before: time.Now()}
+	key := attachment.Key{Owner: "c1", Name: "eth0"}
+	g.nics.trunk.ports[key] = vlanPort{}
+	if err := g.booted(t.Context(), before, false); !errors.Is(err, ErrOldBoot) {
+		t.Errorf("a late request: got %v", err)
+	}
+	if err := g.booted(t.Context(), id, false); err != nil || len(g.nics.trunk.ports) != 1 {
+		t.Errorf("got %v, and the guest has %v; want its VLAN", err, g.nics.trunk.ports)
 	}
 }

@@ -73,8 +73,11 @@ func (g *Guest) ProcessID() int { return int(g.pid.Load()) }
 // repair observes, and again later if that fails.
 func (g *Guest) repair(ctx context.Context) {
 	g.repairing = false
-	for key := range g.nics.unadopted {
-		g.nics.tryAdopt(ctx, key)
+	if len(g.nics.unadopted) > 0 {
+		for key := range g.nics.unadopted {
+			g.nics.tryAdopt(ctx, key)
+		}
+		g.releaseEnded()
 	}
 	if err := g.observe(ctx); err != nil {
 		g.log.Warn("observe", "error", err)

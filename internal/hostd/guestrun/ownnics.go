@@ -14,8 +14,9 @@ import (
 const ownNICInterval = time.Second
 
 // findOwnNICs asks the VMM for the guest's own NICs, unless the record names their TAPs,
-// and guards those on a bridge of the tenant. Others may be for the operator.
-func (g *Guest) findOwnNICs(ctx context.Context) {
+// and guards those on a bridge of the tenant. Others may be for the operator. If the VMM does not say, it asks again
+// later; said is the error before.
+func (g *Guest) findOwnNICs(ctx context.Context, said string) {
 	for _, n := range g.Record.NICs {
 		if n.TAP != "" {
 			continue
@@ -24,7 +25,11 @@ func (g *Guest) findOwnNICs(ctx context.Context) {
 		defer cancel()
 		own, err := g.vmm.OwnNICs(bound)
 		if err != nil {
-			g.log.Warn("find the guest's own NICs: they may send anything; add the keys tap and mac to the guest", "error", err)
+			if err.Error() != said {
+				g.log.Warn("find the guest's own NICs: they may send anything; add the keys tap and mac to the guest", "error", err)
+			}
+			g.after(ctx, repairTime, func(ctx context.Context) { g.findOwnNICs(ctx, err.Error()) })
+			return
 		}
 		g.own = own
 		g.guardOwnNICs(ctx, n.Addresses, map[string]bool{})
@@ -75,7 +80,7 @@ func (g *Guest) GuardOnce(ctx context.Context) (err error) {
 	if g.vmm, err = g.host.Dial(ctx, g.Record); err != nil {
 		return err
 	}
-	g.findOwnNICs(ctx)
+	g.findOwnNICs(ctx, "")
 	return g.vmm.Close()
 }
 

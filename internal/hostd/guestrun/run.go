@@ -47,7 +47,7 @@ func (g *Guest) serve(ctx context.Context) error {
 	if err := g.guardBootNICs(); err != nil {
 		return err
 	}
-	g.findOwnNICs(ctx)
+	g.findOwnNICs(ctx, "")
 	begin := time.Now()
 	if err := g.observe(ctx); err != nil {
 		return err

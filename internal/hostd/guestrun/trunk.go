@@ -16,10 +16,11 @@ import (
 // trunk is the NIC of a guest that carries the VLANs of its pods.
 type trunk struct {
 	*Guest
-	link  *vlan.Trunk // nil while the NIC is not connected
-	ports map[attachment.Key]vlanPort
-	left  []vlanPort // without attachment, and not deleted yet: repair tries again
-	last  int        // the VLAN given last
+	link    *vlan.Trunk // nil while the NIC is not connected
+	ports   map[attachment.Key]vlanPort
+	left    []vlanPort                    // without attachment, and not deleted yet: repair tries again
+	last    int                           // the VLAN given last
+	waiting map[attachment.Key]*WantedNIC // what was asked last for each attachment that waits for the trunk
 }
 
 type vlanPort struct {

@@ -1,6 +1,7 @@
 package guestrun
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -26,11 +27,8 @@ func Dialer(media string) func(context.Context, record.Guest) (vmm.VMM, error) {
 			return libvirt.Dial(ctx, r.Libvirt.Socket, r.Libvirt.Name, media)
 		}
 		v, err := dialQEMU(ctx, r)
-		if NotListening(err) {
-			err = fmt.Errorf("%w: %w", vmm.ErrNotRunning, err)
-		}
 		if err != nil {
-			return nil, err
+			return nil, NotRunning(r.QMP, err)
 		}
 		return v, nil
 	}
@@ -46,9 +44,20 @@ func MediaDir(stateDir string) (string, error) {
 	return filepath.Abs(filepath.Join(stateDir, "media"))
 }
 
-// NotListening reports whether an error says that no process listens on a socket.
-func NotListening(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED)
+// NotRunning has an error wrap vmm.ErrNotRunning if it says that no process listens on a socket. A missing file does not
+// prove that: it may be hidden or deleted while a process has the socket.
+func NotRunning(path string, err error) error {
+	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ECONNREFUSED) {
+		return err
+	}
+	sockets, unread := os.ReadFile("/proc/thread-self/net/unix")
+	switch {
+	case unread != nil:
+		return errors.Join(err, unread)
+	case bytes.Contains(sockets, []byte(" "+path+"\n")):
+		return fmt.Errorf("%w, but a process has this socket, so what the guest has is left as it is: put the VMM's socket where the daemon sees it, such as /run", err)
+	}
+	return fmt.Errorf("%w: %w", vmm.ErrNotRunning, err)
 }
 
 func dialQEMU(ctx context.Context, r record.Guest) (_ *qemu.VMM, err error) {
@@ -69,7 +78,7 @@ const (
 )
 
 // Process returns the ID of the VMM's process. If the VMM hangs and takes no further
-// connection, it is the one in the record.
+// connection, it is the one in the record. The error wraps vmm.ErrNotRunning when the VMM has ended.
 func Process(ctx context.Context, r record.Guest) (pid int, err error) {
 	for range processTries {
 		pid, err = qemu.PID(ctx, r.QMP)
@@ -81,10 +90,7 @@ func Process(ctx context.Context, r record.Guest) (pid int, err error) {
 		case <-time.After(processInterval):
 		}
 	}
-	switch {
-	case NotListening(err):
-		return 0, fmt.Errorf("%w: %w", vmm.ErrNotRunning, err)
-	case err != nil && r.PID > 0:
+	if err = NotRunning(r.QMP, err); err != nil && r.PID > 0 && !errors.Is(err, vmm.ErrNotRunning) {
 		return r.PID, nil
 	}
 	return pid, err

@@ -22,18 +22,22 @@ func (t *Tenant) Limited(s status.Guest, allocate bool) string {
 }
 
 // FreeNICs returns how many more NICs the guest's pods can get, with allocate also an address of
-// each family for each.
+// each family for each, and with policies a service address of each family.
 func (t *Tenant) FreeNICs(s status.Guest, allocate bool) int {
 	stats, owned := t.Stats()
 	free := min(s.SlotsFree+s.Pool, t.Now().FreeNICs(s.Attachments, owned))
 	if !allocate {
 		return free
 	}
-	for _, r := range stats.Ranges {
-		free = int(min(uint64(free), r.Free))
+	each := 1
+	if t.Now().NetworkPolicy != "" {
+		each = 2 // also a service address
 	}
-	if held, each := t.held(s.Name); each > 0 {
-		free = min(free, t.Now().FreeAddresses(held)/each)
+	for _, r := range stats.Ranges {
+		free = int(min(uint64(free), r.Free/uint64(each)))
+	}
+	if held, families := t.held(s.Name); families > 0 {
+		free = min(free, t.Now().FreeAddresses(held)/(families*each))
 	}
 	return free
 }

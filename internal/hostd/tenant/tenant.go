@@ -128,13 +128,6 @@ func (t *Tenant) Release(owner string) {
 	t.free(servicesOf(owner))
 }
 
-// ReleaseServices ends what TakeServices has given to an attachment.
-func (t *Tenant) ReleaseServices(owner string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.free(servicesOf(owner))
-}
-
 // free releases the addresses of an owner.
 func (t *Tenant) free(owner string) {
 	if len(t.pool.Owned(owner)) > 0 {
@@ -168,12 +161,13 @@ func (t *Tenant) GuestAddresses() []netip.Addr {
 
 // Admit counts an attachment and the queues of its port, unless the guest or the tenant
 // has reached a limit. An attachment that is counted already needs no other NIC.
-func (t *Tenant) Admit(owner string, r attachment.Record, guestNICs int) error {
+func (t *Tenant) Admit(owner string, r attachment.Record) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	had, known := t.owned[owner]
 	if !known {
-		if err := t.Now().AdmitNIC(guestNICs, len(t.owned)); err != nil {
+		guest, _, _ := strings.Cut(owner, "/")
+		if err := t.Now().AdmitNIC(len(t.of(guest)), len(t.owned)); err != nil {
 			return err
 		}
 	}
@@ -212,7 +206,7 @@ func (t *Tenant) admitPod(owner, uid string) error {
 }
 
 // Hold counts an attachment and claims the addresses of its record for a NIC that is
-// about to carry them. From now on they cool down when they are released.
+// about to carry them, in place of all that the attachment had. From now on they cool down when they are released.
 func (t *Tenant) Hold(owner string, r attachment.Record) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -222,6 +216,9 @@ func (t *Tenant) Hold(owner string, r attachment.Record) error {
 		services[i] = netip.PrefixFrom(a, a.BitLen())
 	}
 	for o, addresses := range map[string][]netip.Prefix{owner: r.Addresses, servicesOf(owner): services} {
+		if len(addresses) == 0 {
+			t.free(o)
+		}
 		if err := t.pool.Keep(o, addresses, time.Now()); err != nil {
 			return err
 		}
@@ -267,9 +264,13 @@ func (t *Tenant) ReleaseAll(guest string) {
 }
 
 // Of lists the owners that are attachments of a guest.
-func (t *Tenant) Of(guest string) (owners []string) {
+func (t *Tenant) Of(guest string) []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.of(guest)
+}
+
+func (t *Tenant) of(guest string) (owners []string) {
 	for o := range t.owned {
 		if strings.HasPrefix(o, guest+"/") {
 			owners = append(owners, o)

@@ -232,7 +232,7 @@ func TestQueuesOfTenant(t *testing.T) {
 	slow := attachment.Record{Bandwidth: quota.Bandwidth{IngressRate: 8e3}}                  // 80 KiB
 	admit := func(owner string, r attachment.Record, want error) {
 		t.Helper()
-		if err := tenant.Admit(owner, r, 0); !errors.Is(err, want) {
+		if err := tenant.Admit(owner, r); !errors.Is(err, want) {
 			t.Errorf("%s: got %v, want %v", owner, err, want)
 		}
 	}
@@ -261,12 +261,18 @@ func TestReloadLimits(t *testing.T) {
 	changed := tenantPolicy()
 	changed.Limits.NICs = 1
 	tenant.Change(changed)
-	if err := tenant.Admit("node1/c1/eth0", attachment.Record{}, 1); !errors.Is(err, quota.ErrLimit) {
+	admit := func(owner string) error { return tenant.Admit(owner, attachment.Record{}) }
+	for _, owner := range []string{"node1/c1/eth0", "node1/c1/eth0", "node10/c1/eth0"} { // again, and of another guest
+		if err := admit(owner); err != nil {
+			t.Errorf("%s: %v", owner, err)
+		}
+	}
+	if err := admit("node1/c2/eth0"); !errors.Is(err, quota.ErrLimit) { // the first need not have its NIC yet
 		t.Errorf("got %v, want the limit of 1", err)
 	}
 	changed.Limits.NICs = 2
 	tenant.Change(changed)
-	if err := tenant.Admit("node1/c1/eth0", attachment.Record{}, 1); err != nil {
+	if err := admit("node1/c2/eth0"); err != nil {
 		t.Errorf("with a limit of 2: %v", err)
 	}
 }
