@@ -239,8 +239,10 @@ func TestUseOfSomePods(t *testing.T) {
 		args := append([]string{"--trace", dumpOf(t, nodesOf(c.model, 1), pods), "--use", "metrics:" + file(t, "top.txt", top)}, c.args...)
 		pool := clusterOf(t, args...).Pools[0]
 		if c.name == "excluded model" {
-			if text := must(t, "--trace", args[1], "--explain", pool.Name); !strings.Contains(text, "the bound is 0.192") {
-				t.Errorf("the bound that is explained is not that for all models:\n%s", text)
+			for _, name := range []string{pool.Name, "store"} {
+				if text := must(t, "--trace", args[1], "--explain", name); !strings.Contains(text, "the bound is 0.192") {
+					t.Errorf("the bound that is explained is not that for all models:\n%s", text)
+				}
 			}
 		}
 		if pool.Sized.Split.String() != c.split || pool.Sized.Bound.String() != c.bound || pool.TooLittle != c.tooLittle {

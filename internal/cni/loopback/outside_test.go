@@ -371,6 +371,7 @@ func TestOutsideIsLimited(t *testing.T) {
 		{"segments after a SYN within the limit", true, func(int) { sendTCP(first, ack) }},
 		{"segments after SYNs beyond the limit", false, func(n int) { sendTCP(first+4*limit-1-n%100, ack) }},
 	} {
+		<-time.After(1100 * time.Millisecond) // the floods before count for a second
 		before, start := w.settled(1), time.Now()
 		for n := range 4 * limit {
 			flood.send(n)

@@ -27,6 +27,7 @@ import (
 
 	"unnest.io/unnest/internal/hostapi/hostdpb"
 	"unnest.io/unnest/internal/hostapi/segment"
+	"unnest.io/unnest/internal/hostd/hotplug"
 	"unnest.io/unnest/internal/hostd/ports"
 	"unnest.io/unnest/internal/hostd/segments"
 	"unnest.io/unnest/internal/hostd/status"
@@ -794,8 +795,8 @@ func TestJoinThatWaitsWhenTheRunEnds(t *testing.T) {
 	}
 	m.willing(func() error {
 		_, err := m.joinAs(spec("web"), "c2")
-		if err != nil && !strings.Contains(err.Error(), segments.ErrTwice.Error()) {
-			err = nil // the reset may end it
+		if err != nil && strings.Contains(err.Error(), hotplug.ErrGuestReset.Error()) {
+			err = nil
 		}
 		return err
 	})

@@ -30,6 +30,8 @@ type WantedNIC struct {
 	Services bool // choose service addresses
 	Cold     bool // plug a new NIC
 	Trunk    bool // a VLAN on the trunk instead of a NIC
+
+	detached bool // while it waited for the trunk
 }
 
 // Attached is what an attachment has got.
@@ -71,13 +73,13 @@ func (n *nics) attach(ctx context.Context, w WantedNIC, answer func(Attached, er
 	}
 	n.request(ctx, event, func(r hotplug.Reply) {
 		done := Attached{Addresses: chosen, Warm: n.plug.warm(), Steps: n.plug.steps}
-		err, asked := n.explain(r.Err), n.trunk.waiting[w.Key]
-		if asked == &w {
+		err := n.explain(r.Err)
+		if n.trunk.waiting[w.Key] == &w {
 			delete(n.trunk.waiting, w.Key)
 		}
 		switch {
 		case err != nil:
-		case w.Trunk && asked == nil:
+		case w.detached:
 			err = hotplug.ErrDetached
 		case w.Trunk:
 			done.NIC, err = n.trunk.add(ctx, w.Key, record)
@@ -220,7 +222,11 @@ func (n *nics) releaseUnused(key attachment.Key) {
 
 // detach takes an attachment's NIC or endpoint away. The answer says whether it was a VLAN.
 func (n *nics) detach(ctx context.Context, key attachment.Key, answer func(vlan bool, err error)) {
-	delete(n.trunk.waiting, key)
+	if w := n.trunk.waiting[key]; w != nil {
+		w.detached = true
+		delete(n.trunk.waiting, key)
+		n.releaseUnused(key)
+	}
 	if n.trunk.remove(ctx, key) {
 		answer(true, nil)
 		return

@@ -56,6 +56,9 @@ func (g *Guest) releaseEnded() {
 		return
 	}
 	for _, o := range g.Tenant.Of(g.Record.Name) {
-		g.nics.releaseUnused(attachment.ParseKey(strings.TrimPrefix(o, g.Record.Name+"/")))
+		key := attachment.ParseKey(strings.TrimPrefix(o, g.Record.Name+"/"))
+		if _, vlan := g.nics.trunk.ports[key]; !vlan && !g.nics.state.Holds(key) {
+			g.nics.releaseUnused(key)
+		}
 	}
 }

@@ -54,8 +54,8 @@ func NotRunning(path string, err error) error {
 	switch {
 	case unread != nil:
 		return errors.Join(err, unread)
-	case bytes.Contains(sockets, []byte(" "+path+"\n")):
-		return fmt.Errorf("%w, but a process has this socket, so what the guest has is left as it is: put the VMM's socket where the daemon sees it, such as /run", err)
+	case bytes.Contains(sockets, []byte(" "+path+"\n")), bytes.Contains(sockets, []byte(" "+filepath.Clean(path)+"\n")):
+		return fmt.Errorf("%w, but a process has this socket, so what the guest has is left as it is: if the file was deleted, start the guest again; else put it where the daemon sees it, such as in /run", err)
 	}
 	return fmt.Errorf("%w: %w", vmm.ErrNotRunning, err)
 }

@@ -15,24 +15,32 @@ func (t *Tenant) Limited(s status.Guest, allocate bool) string {
 	if s.SlotsFree+s.Pool == 0 { // a warm NIC makes room
 		return fmt.Sprintf("no free NIC slot of %d (%d with other devices, %d quarantined)", s.Slots, s.SlotsForeign, s.SlotsQuarantined)
 	}
-	if allocate {
-		return exhausted(stats)
+	if !allocate {
+		return ""
 	}
-	return ""
+	if why := exhausted(stats, t.addresses()); why != "" || t.FreeNICs(s, true) > 0 {
+		return why
+	}
+	return "no address within limits.addresses"
 }
 
-// FreeNICs returns how many more NICs the guest's pods can get, with allocate also an address of
-// each family for each, and with policies a service address of each family.
+// addresses returns how many addresses of a family an attachment takes at most: with policies also a service address, if its
+// plugin asks for one.
+func (t *Tenant) addresses() int {
+	if t.Now().NetworkPolicy != "" {
+		return 2
+	}
+	return 1
+}
+
+// FreeNICs returns how many more NICs the guest's pods can get, with allocate also the addresses of each.
 func (t *Tenant) FreeNICs(s status.Guest, allocate bool) int {
 	stats, owned := t.Stats()
 	free := min(s.SlotsFree+s.Pool, t.Now().FreeNICs(s.Attachments, owned))
 	if !allocate {
 		return free
 	}
-	each := 1
-	if t.Now().NetworkPolicy != "" {
-		each = 2 // also a service address
-	}
+	each := t.addresses()
 	for _, r := range stats.Ranges {
 		free = int(min(uint64(free), r.Free/uint64(each)))
 	}
@@ -42,10 +50,10 @@ func (t *Tenant) FreeNICs(s status.Guest, allocate bool) int {
 	return free
 }
 
-// exhausted names a range without a free address, "" when all have one.
-func exhausted(s ipam.Stats) string {
+// exhausted names a range without the free addresses of an attachment, "" when all have them.
+func exhausted(s ipam.Stats, each int) string {
 	for _, r := range s.Ranges {
-		if r.Free == 0 {
+		if r.Free < uint64(each) {
 			return fmt.Sprintf("no free address in %s (%d in use, %d cooling down)", r.Range.Subnet, r.InUse, r.Cooling)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 // The NICs that a guest's pods can still get are as many as slots, limits and addresses allow.
 func TestFreeNICs(t *testing.T) {
 	const policies = "policies"             // a guest of a tenant with policies
-	tenant, _ := testTenant(t, t.TempDir()) // one range with 254 addresses, of which the gateway has one
+	tenant, _ := testTenant(t, t.TempDir()) // one range with 254 addresses
 	for _, tt := range []struct {
 		limits   quota.Limits
 		guest    status.Guest
@@ -22,7 +22,7 @@ func TestFreeNICs(t *testing.T) {
 		{quota.Limits{}, status.Guest{SlotsFree: 1000}, true, free(tenant)},
 		{quota.Limits{Addresses: 4}, status.Guest{Name: "node1", SlotsFree: 3}, true, 3},
 		{quota.Limits{Addresses: 4}, status.Guest{Name: "held", SlotsFree: 3}, true, 2},
-		{quota.Limits{}, status.Guest{Name: policies, SlotsFree: 1000}, true, 126}, // 253 less 2, for two each
+		{quota.Limits{}, status.Guest{Name: policies, SlotsFree: 1000}, true, 126}, // 254 less 2, for two each
 		{quota.Limits{}, status.Guest{Name: policies, SlotsFree: 1000}, false, 1000},
 		{quota.Limits{Addresses: 5}, status.Guest{Name: policies, SlotsFree: 3}, true, 2},
 	} {

@@ -105,9 +105,14 @@ func checkStart(c stack.Configuration, g *guest.Guest) error {
 	return nil
 }
 
-// Snapshots restores guests from the cache.
+// Snapshots restores guests from the cache. It is the same at each call: a freeze that fails is not tried again.
 func (b *Set) Snapshots() *guest.Snapshots {
-	return &guest.Snapshots{Cache: b.Images.Builder.Cache, Progress: b.Options.Progress.Phase}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.frozen == nil {
+		b.frozen = &guest.Snapshots{Cache: b.Images.Builder.Cache, Progress: b.Options.Progress.Phase}
+	}
+	return b.frozen
 }
 
 // nodeName is the name of guest n, from 1.

@@ -18,6 +18,14 @@ import (
 	"unnest.io/unnest/internal/testbed/place"
 )
 
+// All guests of a set are restored by one Snapshots, which remembers a freeze that failed.
+func TestSetHasOneSnapshots(t *testing.T) {
+	set := New(&experiment.Spec{}, Options{Progress: &benchtest.Phases{}})
+	if set.Snapshots() != set.Snapshots() {
+		t.Error("two calls return different ones")
+	}
+}
+
 // Configurations share a guest of the right size, unless they say how it begins.
 func TestMachineKeyOfGuests(t *testing.T) {
 	spec := &experiment.Spec{Guest: experiment.Guest{VCPUs: 1, Memory: 1 << 30}}

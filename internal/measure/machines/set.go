@@ -67,7 +67,8 @@ type Set struct {
 	running map[string]*machine.Machine // by machineKey
 	xens    map[string]*XenHost         // by xenKey and address
 	booted  int                         // guests so far
-	mu      sync.Mutex                  // of nodes, running and facts, while machines come up side by side
+	mu      sync.Mutex                  // of nodes, running, facts and frozen, while machines come up side by side
+	frozen  *guest.Snapshots            // nil: not asked for
 	nests   bool                        // a configuration is of level 2: guests of level 1 have the same processor
 }
 

@@ -119,6 +119,9 @@ func spoofs(frame []byte) string {
 		if !slices.Contains(own, address(26, 4)) {
 			return "source of IPv4"
 		}
+		if at := 14 + 4*int(frame[14]&15); frame[23] == unix.IPPROTO_IGMP && binary.BigEndian.Uint16(frame[20:])&0x1fff == 0 && len(frame) > at && frame[at] == groupQuery {
+			return "router"
+		}
 	case unix.ETH_P_ARP:
 		probe := address(28, 4) == netip.IPv4Unspecified() && address(38, 4) == own[0]
 		if len(frame) < 32 || !bytes.Equal(frame[22:28], mac1) || address(28, 4) != own[0] && !probe {

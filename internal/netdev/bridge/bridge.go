@@ -57,8 +57,8 @@ const (
 )
 
 // Ensure makes these networks, in the calling thread's network namespace: it adds missing bridges, corrects those of an earlier
-// Ensure, replaces the packet filter atomically, and calls StopCalls. When a step fails, it undoes
-// the steps before. It refuses gateways for a bridge that it has not made.
+// Ensure, replaces the packet filter atomically, and turns bridge-nf-call off as StopCalls does. When a step before that fails, it undoes
+// the others. It refuses gateways for a bridge that it has not made.
 func (f *Filter) Ensure(networks []Network) (err error) {
 	var done undo
 	f.mu.Lock()
@@ -91,6 +91,9 @@ func (f *Filter) Ensure(networks []Network) (err error) {
 		if _, err := StopCalls(ours); err != nil {
 			return err
 		}
+		if err := stopOwnCalls(ours); err != nil {
+			return err
+		}
 	}
 	f.networks = networks
 	return nil
@@ -114,7 +117,7 @@ func (u *undo) network(n Network) error {
 		return fmt.Errorf("interface has type %s, want a bridge: choose another name", link.Type())
 	case len(n.Gateways) == 0:
 		return nil
-	case link.Attrs().Alias != bridgeAlias && link.Attrs().Group != bridgeGroup:
+	case link.Attrs().Alias != bridgeAlias && (link.Attrs().Alias != "" || link.Attrs().Group != bridgeGroup):
 		return errors.New("bridge exists and was not made by unnest: remove the gateways from the network, or choose another bridge")
 	}
 	return u.configure(link, n)

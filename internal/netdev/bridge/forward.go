@@ -76,6 +76,22 @@ func StopCalls(ours []string) (on []string, err error) {
 	return on, nil
 }
 
+// stopOwnCalls turns bridge-nf-call off at bridges: StopCalls has turned it on at those that were not ours.
+func stopOwnCalls(ours []string) error {
+	for _, name := range ours {
+		l, err := netlink.LinkByName(name)
+		for _, c := range bridgeCalls {
+			if _, unknown := os.Stat(filepath.Join("/proc/sys", c.file)); err == nil && unknown == nil {
+				err = setBridge(l, c.attribute, []byte{0})
+			}
+		}
+		if err != nil && !errors.As(err, new(netlink.LinkNotFoundError)) {
+			return fmt.Errorf("turn bridge-nf-call off at %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
 // setBridge sets an attribute of a bridge, of linux/if_link.h.
 func setBridge(bridge netlink.Link, attribute int, value []byte) error {
 	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)

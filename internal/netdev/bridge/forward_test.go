@@ -85,6 +85,9 @@ func TestDockerBefore(t *testing.T) {
 			t.Errorf("after Ensure: %v on, %v", on, err)
 		}
 		h.wantCallsOf(map[string]string{"docker0": "1", "red": "0", "own": "0", "further": "0"})
+		further.Further = []string{"further", "docker0"} // a tenant's from now on
+		h.check(h.ensure([]Network{further, own}))
+		h.wantCallsOf(map[string]string{"docker0": "0"})
 	})
 }
 

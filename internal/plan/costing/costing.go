@@ -37,6 +37,8 @@ type Setting struct {
 	Today      *Today      // nil: users have no nodes
 	Sizing     *use.Sizing // nil: the use is unknown
 	Scheme     string      // plan whose split pods are kept; empty: none
+
+	unlimited cluster.Catalogue // beyond Models, models for the bound of a namespace without Today
 }
 
 // mostSingle is the most containers of a user that are planned one by one, so that a user of
@@ -101,8 +103,12 @@ func (s Setting) packing(u cluster.User) pack.Options {
 
 // lower returns a bound that holds for the models of legal plans, too, that the pool may not have.
 func (s Setting) lower(u cluster.User, low int64) int64 {
-	if s.Today != nil && len(s.Today.pools[u.Name].Unlimited) > 0 {
-		low = min(low, bound.Of(u, s.Today.pools[u.Name].Unlimited, bound.Options{Known: low}).Best)
+	more := s.unlimited
+	if s.Today != nil {
+		more = s.Today.pools[u.Name].Unlimited
+	}
+	if len(more) > 0 {
+		low = min(low, bound.Of(u, more, bound.Options{Known: low}).Best)
 	}
 	return low
 }
@@ -234,6 +240,9 @@ func (s Setting) find(users iter.Seq[cluster.User], name string) (Explained, err
 			if s.Models = s.Today.common(pools); len(s.Models) == 0 {
 				return Explained{}, fmt.Errorf("explain %s: no model may be in all pools of its pods: want one of the pools %s", name, strings.Join(pools, ", "))
 			}
+			for _, pool := range pools {
+				s.unlimited = append(s.unlimited, s.Today.pools[pool].Unlimited...)
+			}
 			s.Today = nil
 		}
 		return s.explain(namespace)
@@ -291,7 +300,7 @@ func (s Setting) Replays(ctx context.Context, histories []cluster.History, r Rep
 	}
 	price := float64(slices.MaxFunc(s.Models, func(a, b cluster.Model) int { return cmp.Compare(a.Price, b.Price) }).Price)
 	if hours*price > math.MaxInt64/2 {
-		return nil, fmt.Errorf("%.3g hours of VMs at the highest price, %.4g $/h, cannot be added up: correct the prices of the catalogue", hours, price/cluster.Dollar)
+		return nil, fmt.Errorf("%.3g hours of VMs at the highest price, %.4g $/h, cannot be added up: correct the prices of the catalogue, or replay less of the trace (--at)", hours, price/cluster.Dollar)
 	}
 	// The largest first, so that all processors end at about the same time.
 	slices.SortStableFunc(histories, func(a, b cluster.History) int { return cmp.Compare(len(b.Stays), len(a.Stays)) })

@@ -82,8 +82,9 @@ func New(c Cluster, models cluster.Catalogue, reserve catalogue.Reserve) (Fleet,
 		more := len(stays)
 		for _, p := range f.pools {
 			p.limit(c.Limits, c.Nodes)
+			before := len(stays)
 			p.unplaceable(stays)
-			if p.Catalogue = p.buyable(left, p.byModel).For(p.User); len(p.Catalogue) == 0 {
+			if p.Catalogue = p.buyable(left, p.byModel).For(p.User); len(p.Catalogue) == 0 && len(stays) == before {
 				for _, n := range p.nodes {
 					stays[n.Name] = noModel
 				}

@@ -277,7 +277,11 @@ func Repair(ctx context.Context) (started []string, err error) {
 	if c.Lab, err = lab.Open(LabName); err != nil {
 		return nil, fmt.Errorf("repair the cluster: %w", err)
 	}
-	defer func() { err = errors.Join(err, c.Lab.Release()) }()
+	again, forwardErr := c.forwardAgain()
+	if again {
+		started = append(started, "forward")
+	}
+	defer func() { err = errors.Join(err, forwardErr, c.Lab.Release()) }()
 	repaired, err := c.fleet.RepairDaemon(ctx, c.options.Unnest)
 	if repaired {
 		started = append(started, daemonName)
@@ -304,9 +308,5 @@ func Repair(ctx context.Context) (started []string, err error) {
 		restart(p, func() error { return c.start(ctx, p) })
 	}
 	restart(c.policyClient(), func() error { return c.startPolicyClient(ctx) })
-	again, forwardErr := c.forwardAgain()
-	if again {
-		started = append(started, "forward")
-	}
-	return started, errors.Join(err, forwardErr)
+	return started, err
 }

@@ -151,14 +151,14 @@ func memory(p Probes) Check {
 	if err != nil {
 		return works("memory", "", fmt.Errorf("parse MemAvailable in /proc/meminfo: %w", err), "use Linux 3.14 or newer")
 	}
-	remedy := "stop other programs, or use a larger machine"
+	where, remedy := "available", "stop other programs, or use a larger machine"
 	for _, file := range []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"} { // a container's
 		text, _ := p.ReadFile(file)
 		if limit, err := strconv.ParseUint(strings.TrimSpace(text), 10, 64); err == nil && limit>>10 < available {
-			available, remedy = limit>>10, "give this container more memory"
+			available, where, remedy = limit>>10, "for this container", "give it more memory"
 		}
 	}
-	return enough("memory", available<<10, wantMemory, "available", remedy)
+	return enough("memory", available<<10, wantMemory, where, remedy)
 }
 
 func diskOf(p Probes, want uint64) (c Check) {

@@ -157,9 +157,9 @@ func TestExamine(t *testing.T) {
 		{"hardly any memory", memoryOf("MemAvailable: 1048575 kB\n"), []Check{
 			{"memory", Missing, "1.0 GiB available, want 2.0 GiB", "stop other programs, or use a larger machine", true}}},
 		{"container with little memory", groupOf("/sys/fs/cgroup/memory.max", "1610612736\n"), []Check{
-			{"memory", Limited, "1.5 GiB available, want 2.0 GiB", "give this container more memory", true}}},
+			{"memory", Limited, "1.5 GiB for this container, want 2.0 GiB", "give it more memory", true}}},
 		{"container of version 1 with hardly any", groupOf("/sys/fs/cgroup/memory/memory.limit_in_bytes", "536870912\n"), []Check{
-			{"memory", Missing, "0.5 GiB available, want 2.0 GiB", "give this container more memory", true}}},
+			{"memory", Missing, "0.5 GiB for this container, want 2.0 GiB", "give it more memory", true}}},
 		{"container without a limit", groupOf("/sys/fs/cgroup/memory.max", "max\n"), nil},
 		{"version 1 without a limit", groupOf("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"), nil},
 		{"old kernel", memoryOf("MemFree: 1048575 kB\n"), []Check{

@@ -51,7 +51,7 @@ func Start(ctx context.Context, c Config) (*Guest, error) {
 }
 
 func (c Config) start(ctx context.Context) (*Guest, error) {
-	if err := c.check(); err != nil {
+	if err := errors.Join(c.check(), c.checkSocket()); err != nil {
 		return nil, err
 	}
 	image.MarkUsed(filepath.Dir(c.Image.Root))
@@ -80,6 +80,17 @@ func (c Config) start(ctx context.Context) (*Guest, error) {
 }
 
 // check refuses what QEMU would accept silently, or refuse in words of its own.
+// checkSocket refuses a directory in which no socket can be.
+func (c Config) checkSocket() error {
+	if len(c.DaemonQMP()) > maxSocket {
+		return fmt.Errorf("socket %s: want a path of at most %d bytes: choose a shorter name, or set UNNEST_STATE to a shorter directory", c.DaemonQMP(), maxSocket)
+	}
+	return nil
+}
+
+// maxSocket is how many bytes the path of a socket may have, unix(7).
+const maxSocket = 107
+
 func (c Config) check() error {
 	if err := c.Arch.Check(); err != nil {
 		return err
@@ -99,8 +110,6 @@ func (c Config) check() error {
 		return fmt.Errorf("the image is for %s, the guest is %s", c.Image.Arch.OrAMD64(), a)
 	case c.Image.Hypervisor != "" && strings.Contains(c.Image.Compressed+c.Image.Initrd, " "):
 		return fmt.Errorf("the image in %s: a blank ends the name of a module of Xen: set UNNEST_CACHE to a path without blanks", filepath.Dir(c.Image.Initrd))
-	case len(c.DaemonQMP()) > 107:
-		return fmt.Errorf("socket %s: want a path of at most 107 bytes: choose a shorter name, or set UNNEST_STATE to a shorter directory", c.DaemonQMP())
 	}
 	return cmp.Or(tap.CheckPoll(c.VHostPoll), c.checkShares())
 }

@@ -227,10 +227,10 @@ func TestDaemonQMP(t *testing.T) {
 	if c.DaemonQMP() == c.path(ownerQMP) {
 		t.Error("daemon and owner share a socket")
 	}
-	if c.Dir = "/" + strings.Repeat("d", 96); c.check() != nil {
-		t.Errorf("path of 107 bytes: %v", c.check())
+	if c.Dir = "/" + strings.Repeat("d", 96); c.checkSocket() != nil {
+		t.Errorf("path of 107 bytes: %v", c.checkSocket())
 	}
-	if c.Dir += "d"; c.check() == nil || !strings.Contains(c.check().Error(), "at most 107 bytes: choose a shorter name, or set UNNEST_STATE") {
-		t.Errorf("path of 108 bytes: %v", c.check())
+	if c.Dir += "d"; c.checkSocket() == nil || !strings.Contains(c.checkSocket().Error(), "at most 107 bytes: choose a shorter name, or set UNNEST_STATE") {
+		t.Errorf("path of 108 bytes: %v", c.checkSocket())
 	}
 }

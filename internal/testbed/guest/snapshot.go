@@ -147,6 +147,9 @@ func (s *Snapshots) For(ctx context.Context, c Config) (*Snapshot, error) {
 		return nil, fmt.Errorf("find snapshot: %w", err)
 	}
 	dir := image.SnapshotDir(s.Cache, inputs)
+	if socket := filepath.Join(dir+".part", daemonQMP); len(socket) > maxSocket {
+		return nil, fmt.Errorf("socket %s: want a path of at most %d bytes: set UNNEST_CACHE to a shorter directory", socket, maxSocket)
+	}
 	found, err := openSnapshot(dir, inputs)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return found, err
@@ -169,7 +172,9 @@ func (s *Snapshots) For(ctx context.Context, c Config) (*Snapshot, error) {
 		return c.makeSnapshot(ctx, tmp, inputs)
 	})
 	if err != nil {
-		s.failed.Store(dir, err)
+		if ctx.Err() == nil {
+			s.failed.Store(dir, err)
+		}
 		return nil, err
 	}
 	return openSnapshot(dir, inputs)

@@ -30,7 +30,8 @@ type Entry struct {
 const (
 	keepFor     = 30 * 24 * time.Hour
 	keepAtLeast = time.Hour
-	keepGiB     = 20 // unless $UNNEST_CACHE_GIB says otherwise
+	keepRoot    = 24 * time.Hour // of hack/host, whose commands no process names
+	keepGiB     = 20             // unless $UNNEST_CACHE_GIB says otherwise
 )
 
 // buildPrefixes begin the names of what is made with imageLock, and of files for images, which are downloaded or made of these.
@@ -66,8 +67,12 @@ func Entries(ctx context.Context, cache string) (all []Entry, err error) {
 			if err != nil {
 				return nil, err
 			}
+			keep := keepAtLeast
+			if prefix == "host-" && strings.HasSuffix(dir, partSuffix) {
+				keep = keepRoot
+			}
 			used := slices.ContainsFunc(running, func(argument string) bool { return strings.Contains(argument, dir+"/") })
-			all = append(all, Entry{dir, size, info.ModTime(), used || time.Since(info.ModTime()) < keepAtLeast})
+			all = append(all, Entry{dir, size, info.ModTime(), used || time.Since(info.ModTime()) < keep})
 		}
 	}
 	return all, nil
@@ -192,14 +197,14 @@ func removeParts(cache string, dryRun bool, prefixes ...string) (all []Entry, er
 		parts, globErr := filepath.Glob(filepath.Join(cache, prefix+"*"+partSuffix))
 		err = errors.Join(err, globErr)
 		for _, dir := range parts {
-			e := Entry{Path: dir}
-			if info, statErr := os.Stat(dir); statErr == nil {
-				e.Used = info.ModTime()
+			info, partErr := os.Stat(dir)
+			size, _ := diskUsage(dir)
+			if partErr == nil && !dryRun {
+				partErr = os.RemoveAll(dir)
 			}
-			if e.Size, _ = diskUsage(dir); !dryRun {
-				err = errors.Join(err, os.RemoveAll(dir))
+			if err = errors.Join(err, partErr); partErr == nil {
+				all = append(all, Entry{Path: dir, Size: size, Used: info.ModTime()})
 			}
-			all = append(all, e)
 		}
 	}
 	return all, err

@@ -44,8 +44,8 @@ func TestPrune(t *testing.T) {
 	cache := t.TempDir()
 	dirs := map[string]time.Duration{ // since their use
 		"image-old": 2 * time.Hour, "image-running": 2 * time.Hour, "image-new": time.Minute, "debian-old": 31 * 24 * time.Hour,
-		"snapshot-old": 2 * time.Hour, "snapshot-killed.part": time.Minute, "debian-killed.part": time.Minute, "host-killed.part": 2 * time.Hour,
-		"host-live.part": time.Minute, "work-old": 31 * 24 * time.Hour,
+		"snapshot-old": 2 * time.Hour, "snapshot-killed.part": time.Minute, "debian-killed.part": time.Minute, "host-killed.part": 25 * time.Hour,
+		"host-live.part": 2 * time.Hour, "work-old": 31 * 24 * time.Hour,
 	}
 	for name, age := range dirs {
 		dir := filepath.Join(cache, name)

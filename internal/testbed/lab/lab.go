@@ -103,8 +103,8 @@ func Create(name string) (_ *Lab, err error) {
 		return nil, fmt.Errorf("lab name %q: want at most 32 of a-z, 0-9 and -, not beginning with -", name)
 	}
 	l := newLab(name)
-	if strings.Contains(l.Dir, ",") || len(l.GuestDir("n/hostd.qmp")) > 107 { // a comma ends QEMU's options; a socket's path has at most 107 bytes
-		return nil, fmt.Errorf("create lab in %s: want a path of at most 88 bytes without a comma: set UNNEST_STATE to another directory", l.Dir)
+	if strings.Contains(l.Dir, ",") || len(l.GuestDir("node99/hostd.qmp")) > 107 { // a comma ends QEMU's options; a socket's path has at most 107 bytes
+		return nil, fmt.Errorf("create lab in %s: want a path of at most 83 bytes without a comma: set UNNEST_STATE to another directory", l.Dir)
 	}
 	if err := os.MkdirAll(filepath.Dir(l.Dir), 0o700); err != nil {
 		return nil, fmt.Errorf("create state of lab %s: %w", name, err)

@@ -284,7 +284,7 @@ func TestCreateBadState(t *testing.T) {
 		if err == nil {
 			err = l.Close()
 		}
-		if err == nil || !strings.HasSuffix(err.Error(), "want a path of at most 88 bytes without a comma: set UNNEST_STATE to another directory") {
+		if err == nil || !strings.HasSuffix(err.Error(), "want a path of at most 83 bytes without a comma: set UNNEST_STATE to another directory") {
 			t.Errorf("%s: got %v", dir, err)
 		}
 		if _, err := os.Stat(state); !errors.Is(err, fs.ErrNotExist) {

@@ -243,7 +243,7 @@ func (s *SSH) Put(ctx context.Context, file string, mode fs.FileMode, content io
 
 // put writes a file through a shell in p. The shell counts the bytes: its input also ends if the connection is lost.
 func put(ctx context.Context, p Place, file string, mode fs.FileMode, content io.Reader) error {
-	const script = `set -e; umask 077; mkdir -p "$2"; trap 'rm -f "$0.put"' EXIT; cat >"$0.put"; [ "$(wc -c <"$0.put")" -eq "$3" ]; chmod "$1" "$0.put"; mv "$0.put" "$0"`
+	const script = `set -e; umask 077; mkdir -p "$2"; trap 'rm -f "$0.put"' EXIT; cat >"$0.put"; [ "$(wc -c <"$0.put")" -eq "$3" ] || { echo "only a part arrived" >&2; exit 1; }; chmod "$1" "$0.put"; mv "$0.put" "$0"`
 	all, err := io.ReadAll(content)
 	var process Process
 	if err == nil {

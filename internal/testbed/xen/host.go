@@ -219,7 +219,7 @@ done 2>/dev/null
 
 // putRoot copies the root file system, compressed, and leaves its holes. dom0 compares the size: the shell has dd's exit code only.
 func (h *Host) putRoot(ctx context.Context, path string) error {
-	const script = `set -e; trap 'rm -f "$1.put"' EXIT; gzip -dc | dd of="$1.put" bs=64k iflag=fullblock conv=sparse status=none; [ "$(stat -c %s "$1.put")" = "$2" ]; mv "$1.put" "$1"`
+	const script = `set -e; trap 'rm -f "$1.put"' EXIT; gzip -dc | dd of="$1.put" bs=64k iflag=fullblock conv=sparse status=none; [ "$(stat -c %s "$1.put")" = "$2" ] || { echo "only a part arrived" >&2; exit 1; }; mv "$1.put" "$1"`
 	root, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("read image: %w", err)

@@ -103,14 +103,14 @@ static __always_inline bool is_broadcast(const __u8 *mac)
 }
 
 /*
- * within_limit takes a token for one broadcast from the sender's bucket, or returns
- * false. A bucket is the time at which it is full again (the virtual scheduling
+ * within_limit takes a token for each frame of a broadcast from the sender's bucket, or
+ * returns false. The kernel divides what has a gso_size into frames. A bucket is the time at which it is full again (the virtual scheduling
  * algorithm of ITU-T I.371, annex A).
  */
-static __always_inline bool within_limit(__u32 sender)
+static __always_inline bool within_limit(const struct __sk_buff *skb, __u32 sender)
 {
 	struct bucket *bucket = bpf_map_lookup_elem(&buckets, &sender);
-	__u64 now = bpf_ktime_get_ns();
+	__u64 now = bpf_ktime_get_ns(), frames = skb->gso_size ? 1 + skb->len / skb->gso_size : 1;
 	bool within;
 
 	if (!bucket)
@@ -121,7 +121,7 @@ static __always_inline bool within_limit(__u32 sender)
 		bucket->due = now;
 	within = bucket->due - now <= broadcast_burst;
 	if (within)
-		bucket->due += broadcast_gap;
+		bucket->due += frames * broadcast_gap;
 	bpf_spin_unlock(&bucket->lock);
 	return within;
 }
@@ -173,8 +173,7 @@ static __always_inline bool admit(struct __sk_buff *skb, const struct ethhdr *et
 	}
 	if (!is_broadcast(eth->h_dest))
 		return true;
-	/* The kernel divides what is larger than a segment: one token would be for many frames. */
-	if (skb->gso_size || !within_limit(sender)) {
+	if (!within_limit(skb, sender)) {
 		count->limited++;
 		return false;
 	}
