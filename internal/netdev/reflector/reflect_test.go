@@ -2,11 +2,14 @@ package reflector_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"unnest.io/unnest/internal/hostapi/segment"
 	"unnest.io/unnest/internal/netdev/reflector"

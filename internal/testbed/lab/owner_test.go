@@ -14,13 +14,18 @@ import (
 // not touch the other, nor its processes.
 func TestStatesSideBySide(t *testing.T) {
 	privileged(t)
+	state, err := os.MkdirTemp("", "s") // the path of a lab is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(state)
+	t.Setenv("UNNEST_STATE", filepath.Join(state, "a"))
 	first, err := Create("test-same")
 	if err != nil {
 		t.Fatal(err)
 	}
-	firstState := os.Getenv("UNNEST_STATE")
 	// The path of the other directory ends with that of the first.
-	t.Setenv("UNNEST_STATE", filepath.Join(t.TempDir(), firstState))
+	t.Setenv("UNNEST_STATE", filepath.Join(state, "b", state, "a"))
 	second, err := Create("test-same")
 	if err != nil {
 		t.Fatal(errors.Join(err, first.Close()))
@@ -68,7 +73,7 @@ func TestStatesSideBySide(t *testing.T) {
 		}
 	}
 	assertNAT(t, second)
-	for _, state := range []string{firstState, filepath.Dir(second.Dir)} {
+	for _, state := range []string{filepath.Dir(first.Dir), filepath.Dir(second.Dir)} {
 		t.Setenv("UNNEST_STATE", t.TempDir())
 		dead, err := Create("test-same")
 		if err != nil {
