@@ -21,7 +21,7 @@ import (
 // All guests of a set are restored by one Snapshots, which remembers a freeze that failed.
 func TestSetHasOneSnapshots(t *testing.T) {
 	set := New(&experiment.Spec{}, Options{Progress: &benchtest.Phases{}})
-	if set.Snapshots() != set.Snapshots() {
+	if first := set.Snapshots(); first != set.Snapshots() {
 		t.Error("two calls return different ones")
 	}
 }
