@@ -13,7 +13,7 @@ import (
 // cannot. The first two fall when code goes: the aim of the second is 90,000 lines.
 const (
 	maxPackage      = 3_810   // hand-written lines of the largest package, without tests
-	maxLines        = 125_550 // hand-written lines of all Go code, without tests
+	maxLines        = 125_590 // hand-written lines of all Go code, without tests
 	maxUpward       = 12      // upward arrows between the files of one package, see arrows
 	maxADD          = 21      // packages of ours in unnest-cni, which a pod's ADD passes
 	maxExperiments  = 19      // files in experiments

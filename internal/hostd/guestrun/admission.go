@@ -30,8 +30,6 @@ type WantedNIC struct {
 	Services bool // choose service addresses
 	Cold     bool // plug a new NIC
 	Trunk    bool // a VLAN on the trunk instead of a NIC
-
-	detached bool // while it waited for the trunk
 }
 
 // Attached is what an attachment has got.
@@ -64,9 +62,12 @@ func (n *nics) attach(ctx context.Context, w WantedNIC, answer func(Attached, er
 		answer(Attached{}, err)
 		return
 	}
+	var waits *trunkWait
+	if w.Trunk {
+		waits = n.trunk.wait(w.Key)
+	}
 	event := func(id hotplug.RequestID) hotplug.Event {
 		if w.Trunk {
-			n.trunk.waiting[w.Key] = &w
 			return hotplug.Attach{Request: id, Key: attachment.TrunkKey}
 		}
 		return hotplug.Attach{Request: id, Key: w.Key, Record: record, Cold: w.Cold}
@@ -74,12 +75,12 @@ func (n *nics) attach(ctx context.Context, w WantedNIC, answer func(Attached, er
 	n.request(ctx, event, func(r hotplug.Reply) {
 		done := Attached{Addresses: chosen, Warm: n.plug.warm(), Steps: n.plug.steps}
 		err := n.explain(r.Err)
-		if n.trunk.waiting[w.Key] == &w {
-			delete(n.trunk.waiting, w.Key)
+		if w.Trunk {
+			n.trunk.waited(w.Key, waits)
 		}
 		switch {
 		case err != nil:
-		case w.detached:
+		case w.Trunk && waits.detached:
 			err = hotplug.ErrDetached
 		case w.Trunk:
 			done.NIC, err = n.trunk.add(ctx, w.Key, record)
@@ -222,8 +223,8 @@ func (n *nics) releaseUnused(key attachment.Key) {
 
 // detach takes an attachment's NIC or endpoint away. The answer says whether it was a VLAN.
 func (n *nics) detach(ctx context.Context, key attachment.Key, answer func(vlan bool, err error)) {
-	if w := n.trunk.waiting[key]; w != nil {
-		w.detached = true
+	if waits := n.trunk.waiting[key]; waits != nil {
+		waits.detached = true
 		delete(n.trunk.waiting, key)
 		n.releaseUnused(key)
 	}

@@ -362,6 +362,11 @@ func TestDetachWhileTheTrunkIsPlugged(t *testing.T) {
 		if !g.nics.state.Waits(attachment.TrunkKey) {
 			t.Error("the trunk does not wait for the slot")
 		}
+		g.nics.attach(ctx, WantedNIC{Key: key, Record: attachment.Record{Bridge: "br0"}, Trunk: true}, func(_ Attached, err error) { // its client asks again
+			if err == nil {
+				t.Error("the second attach succeeds")
+			}
+		})
 		g.nics.detach(ctx, key, func(bool, error) {})
 		g.nics.feed(ctx, hotplug.UnplugTimedOut{Timer: hotplug.Timer{Occupant: nic}}) // the slot has cooled down
 	})

@@ -61,13 +61,13 @@ func (g *Guest) booted(ctx context.Context, id string, attaches bool) error {
 	case err != nil && attaches:
 		return err // else the next daemon would end what this boot attaches
 	case err != nil:
-		if text := err.Error(); text != g.unkept { // once: each request tries again
-			g.unkept = text
+		if !g.unkept { // once: each request tries again
+			g.unkept = true
 			g.log.Warn("keep the guest's boot: until that succeeds the guest can attach nothing", "error", err)
 		}
 		return nil
 	}
-	g.boot, g.bootless, g.unkept = next, false, ""
+	g.boot, g.bootless, g.unkept = next, false, false
 	return nil
 }
 

@@ -81,7 +81,7 @@ type Guest struct {
 	repairing   bool   // an observe is scheduled
 	offerFailed string // why the last offer of credentials failed; "": it did not
 	leftFailed  string // why the last deleteLeft failed; "": it did not
-	unkept      string // why the guest's boot is not kept; "": it is
+	unkept      bool   // the guest's boot could not be kept, and the log says so
 }
 
 // New returns a guest that has no run yet: Run begins it. The guest has unplugTime to answer

@@ -30,7 +30,7 @@ type nics struct {
 }
 
 func newNICs(g *Guest) (*nics, error) {
-	n := &nics{Guest: g, unadopted: map[attachment.Key]bool{}, trunk: &trunk{Guest: g, ports: map[attachment.Key]vlanPort{}, waiting: map[attachment.Key]*WantedNIC{}}}
+	n := &nics{Guest: g, unadopted: map[attachment.Key]bool{}, trunk: &trunk{Guest: g, ports: map[attachment.Key]vlanPort{}, waiting: map[attachment.Key]*trunkWait{}}}
 	n.slots = slots{perform: n.performAction, fed: n.fed}
 	count := g.vmm.Slots()
 	if count == 0 {

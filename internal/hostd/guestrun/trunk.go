@@ -20,7 +20,28 @@ type trunk struct {
 	ports   map[attachment.Key]vlanPort
 	left    []vlanPort                    // without attachment, and not deleted yet: repair tries again
 	last    int                           // the VLAN given last
-	waiting map[attachment.Key]*WantedNIC // what was asked last for each attachment that waits for the trunk
+	waiting map[attachment.Key]*trunkWait // the attachments that wait for the trunk
+}
+
+// trunkWait is what waits for the trunk with one key: clients may ask again.
+type trunkWait struct {
+	attaches int
+	detached bool // since then: none of them gets a VLAN
+}
+
+// wait counts an attach that waits for the trunk, until waited.
+func (t *trunk) wait(key attachment.Key) *trunkWait {
+	if t.waiting[key] == nil {
+		t.waiting[key] = &trunkWait{}
+	}
+	t.waiting[key].attaches++
+	return t.waiting[key]
+}
+
+func (t *trunk) waited(key attachment.Key, w *trunkWait) {
+	if w.attaches--; w.attaches == 0 && t.waiting[key] == w {
+		delete(t.waiting, key)
+	}
 }
 
 type vlanPort struct {

@@ -18,10 +18,13 @@ func (t *Tenant) Limited(s status.Guest, allocate bool) string {
 	if !allocate {
 		return ""
 	}
-	if why := exhausted(stats, t.addresses()); why != "" || t.FreeNICs(s, true) > 0 {
-		return why
+	if free, r, ok := scarcest(stats); ok && free == 0 {
+		return fmt.Sprintf("no free address in %s (%d in use, %d cooling down)", r.Range.Subnet, r.InUse, r.Cooling)
 	}
-	return "no address within limits.addresses"
+	if held, families := t.held(s.Name); t.Now().FreeAddresses(held) < families {
+		return "no address within limits.addresses"
+	}
+	return ""
 }
 
 // addresses returns how many addresses of a family an attachment takes at most: with policies also a service address, if its
@@ -41,8 +44,8 @@ func (t *Tenant) FreeNICs(s status.Guest, allocate bool) int {
 		return free
 	}
 	each := t.addresses()
-	for _, r := range stats.Ranges {
-		free = int(min(uint64(free), r.Free/uint64(each)))
+	if most, _, ok := scarcest(stats); ok {
+		free = int(min(uint64(free), most/uint64(each)))
 	}
 	if held, families := t.held(s.Name); families > 0 {
 		free = min(free, t.Now().FreeAddresses(held)/(families*each))
@@ -50,12 +53,17 @@ func (t *Tenant) FreeNICs(s status.Guest, allocate bool) int {
 	return free
 }
 
-// exhausted names a range without the free addresses of an attachment, "" when all have them.
-func exhausted(s ipam.Stats, each int) string {
+// scarcest returns how many addresses are free in the family that has the fewest, and the last range of it; not ok without ranges.
+func scarcest(s ipam.Stats) (free uint64, of ipam.RangeStats, ok bool) {
+	sums := map[bool]uint64{} // by whether it is IPv4
 	for _, r := range s.Ranges {
-		if r.Free < uint64(each) {
-			return fmt.Sprintf("no free address in %s (%d in use, %d cooling down)", r.Range.Subnet, r.InUse, r.Cooling)
+		v4 := r.Range.Subnet.Addr().Is4()
+		sums[v4] = max(sums[v4]+r.Free, r.Free) // a sum that overflows is large enough
+	}
+	for _, r := range s.Ranges {
+		if sum := sums[r.Range.Subnet.Addr().Is4()]; !ok || sum <= free {
+			free, of, ok = sum, r, true
 		}
 	}
-	return ""
+	return free, of, ok
 }

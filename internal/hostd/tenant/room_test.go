@@ -1,7 +1,11 @@
 package tenant
 
 import (
+	"math"
+	"net/netip"
 	"testing"
+
+	"unnest.io/unnest/internal/hostd/ipam"
 	"unnest.io/unnest/internal/hostd/quota"
 	"unnest.io/unnest/internal/hostd/status"
 )
@@ -41,6 +45,35 @@ func TestFreeNICs(t *testing.T) {
 		}
 		if got := tenant.FreeNICs(tt.guest, tt.allocate); got != tt.want {
 			t.Errorf("%+v with %+v: got %d, want %d", tt.guest, tt.limits, got, tt.want)
+		}
+	}
+	p := tenant.Now()
+	p.Limits, p.NetworkPolicy = quota.Limits{Addresses: 2}, ""
+	tenant.Change(p)
+	for allocate, want := range map[bool]string{true: "no address within limits.addresses", false: ""} {
+		if got := tenant.Limited(status.Guest{Name: "held", SlotsFree: 1}, allocate); got != want {
+			t.Errorf("allocate %t: limited by %q, want %q", allocate, got, want)
+		}
+	}
+}
+
+// A range without free addresses does not matter while another one of its family has some.
+func TestScarcest(t *testing.T) {
+	ranges := func(free ...uint64) (s ipam.Stats) {
+		for i, n := range free {
+			s.Ranges = append(s.Ranges, ipam.RangeStats{Range: ipam.Range{Subnet: netip.MustParsePrefix([]string{"10.0.0.0/24", "10.0.1.0/24", "fd00::/64"}[i])}, Free: n})
+		}
+		return s
+	}
+	for _, tt := range []struct {
+		stats ipam.Stats
+		free  uint64
+		ok    bool
+	}{
+		{ranges(), 0, false}, {ranges(1, 2), 3, true}, {ranges(0, 2), 2, true}, {ranges(1, 2, 1), 1, true}, {ranges(5, math.MaxUint64, 9), 9, true},
+	} {
+		if free, _, ok := scarcest(tt.stats); free != tt.free || ok != tt.ok {
+			t.Errorf("%+v: got %d, %t", tt.stats, free, ok)
 		}
 	}
 }

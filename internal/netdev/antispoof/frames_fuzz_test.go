@@ -149,6 +149,9 @@ func FuzzFrames(f *testing.F) {
 	for _, from := range []string{"10.0.0.1", "10.0.0.9"} {
 		udp := ether(broadcast, mac1, unix.ETH_P_IP, ipv4(unix.IPPROTO_UDP, from, "10.0.0.2", datagram(1000, 2000)))
 		seed(udp)
+		for _, kind := range []byte{groupQuery, 0x22} {
+			seed(ether(broadcast, mac1, unix.ETH_P_IP, ipv4(unix.IPPROTO_IGMP, from, "224.0.0.1", []byte{kind, 1, 0, 0, 0, 0, 0, 0})))
+		}
 		seed(tagged(unix.ETH_P_8021Q, udp))
 		seed(ether(broadcast, mac1, unix.ETH_P_ARP, arp(1, mac1, from, "10.0.0.2")))
 		tcp := ether(mac2, mac1, unix.ETH_P_IP, ipv4(unix.IPPROTO_TCP, from, "10.0.0.2", make([]byte, 3000)))

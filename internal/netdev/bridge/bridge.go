@@ -41,8 +41,8 @@ type Network struct {
 	Further []string
 	// Gateways are the host's IPv4 and IPv6 addresses in the network, with the
 	// network's prefix lengths. None: the operator owns the bridge. Then it has to
-	// exist and is not changed, but the host forwards nothing between it and
-	// another network.
+	// exist and is not changed, but for bridge-nf-call, and the host forwards nothing
+	// between it and another network.
 	Gateways []netip.Prefix
 	NAT      bool // to the outside, for the gateways' subnets
 	// Guard protects the host from the pods. nil: not.

@@ -81,11 +81,12 @@ func stopOwnCalls(ours []string) error {
 	for _, name := range ours {
 		l, err := netlink.LinkByName(name)
 		for _, c := range bridgeCalls {
-			if _, unknown := os.Stat(filepath.Join("/proc/sys", c.file)); err == nil && unknown == nil {
+			_, is := l.(*netlink.Bridge)
+			if _, unknown := os.Stat(filepath.Join("/proc/sys", c.file)); is && err == nil && unknown == nil {
 				err = setBridge(l, c.attribute, []byte{0})
 			}
 		}
-		if err != nil && !errors.As(err, new(netlink.LinkNotFoundError)) {
+		if err != nil && !errors.As(err, new(netlink.LinkNotFoundError)) && !errors.Is(err, unix.ENODEV) {
 			return fmt.Errorf("turn bridge-nf-call off at %s: %w", name, err)
 		}
 	}

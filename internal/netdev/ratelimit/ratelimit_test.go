@@ -280,6 +280,18 @@ func TestOtherFilters(t *testing.T) {
 				t.Errorf("%s: the filter of another program is gone: %v", change.name, filters)
 			}
 		}
+		h.check(netlink.FilterAdd(&netlink.U32{
+			FilterAttrs: netlink.FilterAttrs{LinkIndex: tap.Attrs().Index, Parent: netlink.HANDLE_MIN_INGRESS, Priority: 7, Protocol: unix.ETH_P_ALL},
+			Actions:     []netlink.Action{netlink.NewMirredAction(mirror.Attrs().Index)},
+		}))
+		h.check(netlink.LinkDel(mirror))
+		h.check(Clear("tap0"))
+		h.check(Clear("tap0")) // without the device of the limit
+		filters, err := netlink.FilterList(tap, netlink.HANDLE_MIN_INGRESS)
+		h.check(err)
+		if !slices.ContainsFunc(filters, func(f netlink.Filter) bool { return f.Attrs().Priority == 7 }) {
+			t.Errorf("another program's filter to a device that is gone, is gone: %v", filters)
+		}
 	})
 }
 

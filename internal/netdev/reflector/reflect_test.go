@@ -136,7 +136,7 @@ func TestSegmentedBroadcast(t *testing.T) {
 			ip := []byte{0x45, 0, 4, 0, 0, 1, 0, 0, 64, protocol, 0, 0, 127, 0, 0, 1, 127, 0, 0, 1}
 			transport := append([]byte{0x80, 0, 0, 53, 4, 0, 0, 0, 0, 0, 0, 0, 0x50}, make([]byte, 1024-20-13)...)
 			mac := segment.MAC(2)
-			header := []byte{1, kind, headers, 0, 100, 0, 34, 0, checksum, 0, 0, 0}
+			header := []byte{1, kind, headers, 0, 16, 0, 34, 0, checksum, 0, 0, 0}
 			_, err := l.vms[2].Write(slices.Concat(header, to[:], mac[:], []byte{8, 0}, ip, transport))
 			return err
 		}

@@ -79,7 +79,6 @@ func (c Config) start(ctx context.Context) (*Guest, error) {
 	return c.startQEMU(false)
 }
 
-// check refuses what QEMU would accept silently, or refuse in words of its own.
 // checkSocket refuses a directory in which no socket can be.
 func (c Config) checkSocket() error {
 	if len(c.DaemonQMP()) > maxSocket {
@@ -91,6 +90,7 @@ func (c Config) checkSocket() error {
 // maxSocket is how many bytes the path of a socket may have, unix(7).
 const maxSocket = 107
 
+// check refuses what QEMU would accept silently, or refuse in words of its own.
 func (c Config) check() error {
 	if err := c.Arch.Check(); err != nil {
 		return err

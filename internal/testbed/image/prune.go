@@ -68,7 +68,7 @@ func Entries(ctx context.Context, cache string) (all []Entry, err error) {
 				return nil, err
 			}
 			keep := keepAtLeast
-			if prefix == "host-" && strings.HasSuffix(dir, partSuffix) {
+			if prefix == "host-" {
 				keep = keepRoot
 			}
 			used := slices.ContainsFunc(running, func(argument string) bool { return strings.Contains(argument, dir+"/") })
@@ -198,6 +198,9 @@ func removeParts(cache string, dryRun bool, prefixes ...string) (all []Entry, er
 		err = errors.Join(err, globErr)
 		for _, dir := range parts {
 			info, partErr := os.Stat(dir)
+			if errors.Is(partErr, fs.ErrNotExist) {
+				continue // another process has removed it
+			}
 			size, _ := diskUsage(dir)
 			if partErr == nil && !dryRun {
 				partErr = os.RemoveAll(dir)

@@ -277,8 +277,13 @@ func TestCreateBadName(t *testing.T) {
 
 // A state directory in which no guest could start is refused before anything is made.
 func TestCreateBadState(t *testing.T) {
-	for _, dir := range []string{"a,b", strings.Repeat("d", 88)} {
-		state := filepath.Join(t.TempDir(), dir)
+	root, err := os.MkdirTemp("/tmp", "s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(root)
+	for _, dir := range []string{"a,b", strings.Repeat("d", 84-len(root+"//vms"))} {
+		state := filepath.Join(root, dir)
 		t.Setenv("UNNEST_STATE", state)
 		l, err := Create("vms")
 		if err == nil {

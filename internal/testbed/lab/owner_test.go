@@ -14,7 +14,7 @@ import (
 // not touch the other, nor its processes.
 func TestStatesSideBySide(t *testing.T) {
 	privileged(t)
-	state, err := os.MkdirTemp("", "s") // the path of a lab is short
+	state, err := os.MkdirTemp("/tmp", "s") // the path of a lab is short
 	if err != nil {
 		t.Fatal(err)
 	}
