@@ -44,7 +44,7 @@ directory before each run.
 The cache ($UNNEST_CACHE, ~/.cache/unnest) keeps guest images, unpacked Debians,
 downloads and snapshots of guests until it has more than 20 GiB ($UNNEST_CACHE_GIB) or
 did not use them for 30 days. The least recently used go first. What a process uses, or used
-within the last hour, stays.`,
+within the last hour (a root of hack/host: within a day), stays.`,
 		Example: `  unnest clean --dry-run
   unnest clean
   unnest clean --cache`,

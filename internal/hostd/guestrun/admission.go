@@ -217,7 +217,7 @@ func (n *nics) releaseUnused(key attachment.Key) {
 		err = n.release(key)
 	}
 	if err != nil {
-		n.log.Warn("release what an attachment does not have", "key", key, "error", err)
+		n.log.Warn("release what an attachment no longer needs", "key", key, "error", err)
 	}
 }
 

@@ -14,8 +14,8 @@ import (
 const ownNICInterval = time.Second
 
 // findOwnNICs asks the VMM for the guest's own NICs, unless the record names their TAPs,
-// and guards those on a bridge of the tenant. Others may be for the operator. If the VMM does not say, it asks again
-// later; said is the error before.
+// and guards those on a bridge of the tenant. Others may be for the operator. If the VMM does not answer, it asks again
+// later. It does not log the error said again.
 func (g *Guest) findOwnNICs(ctx context.Context, said string) {
 	for _, n := range g.Record.NICs {
 		if n.TAP != "" {

@@ -23,10 +23,10 @@ type trunk struct {
 	waiting map[attachment.Key]*trunkWait // the attachments that wait for the trunk
 }
 
-// trunkWait is what waits for the trunk with one key: clients may ask again.
+// trunkWait counts the attaches of one key that wait for the trunk: a client may ask again.
 type trunkWait struct {
 	attaches int
-	detached bool // since then: none of them gets a VLAN
+	detached bool // meanwhile: none of them gets a VLAN
 }
 
 // wait counts an attach that waits for the trunk, until waited.

@@ -44,8 +44,8 @@ func MediaDir(stateDir string) (string, error) {
 	return filepath.Abs(filepath.Join(stateDir, "media"))
 }
 
-// NotRunning has an error wrap vmm.ErrNotRunning if it says that no process listens on a socket. A missing file does not
-// prove that: it may be hidden or deleted while a process has the socket.
+// NotRunning wraps vmm.ErrNotRunning around the error of a dial if no process has the socket. A missing file does not
+// prove that: it may be hidden or deleted.
 func NotRunning(path string, err error) error {
 	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ECONNREFUSED) {
 		return err

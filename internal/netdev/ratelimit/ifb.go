@@ -99,7 +99,12 @@ func redirectsTo(tap netlink.Link) (index int, priority uint16, err error) {
 			continue
 		}
 		for _, a := range u32.Actions {
-			if m, ok := a.(*netlink.MirredAction); ok && m.MirredAction == netlink.TCA_EGRESS_REDIR && (own != 0 && m.Ifindex == own || m.Ifindex == 0 && (u32.Priority == redirectPriority || u32.Priority == 1)) {
+			m, ok := a.(*netlink.MirredAction)
+			if !ok || m.MirredAction != netlink.TCA_EGRESS_REDIR {
+				continue
+			}
+			left := m.Ifindex == 0 && (u32.Priority == redirectPriority || u32.Priority == 1) // its device is gone
+			if left || own > 0 && m.Ifindex == own {
 				return m.Ifindex, u32.Priority, nil
 			}
 		}

@@ -38,7 +38,7 @@ type Setting struct {
 	Sizing     *use.Sizing // nil: the use is unknown
 	Scheme     string      // plan whose split pods are kept; empty: none
 
-	unlimited cluster.Catalogue // beyond Models, models for the bound of a namespace without Today
+	unlimited cluster.Catalogue // models that lower considers for a namespace, which has no Today
 }
 
 // mostSingle is the most containers of a user that are planned one by one, so that a user of
@@ -101,7 +101,7 @@ func (s Setting) packing(u cluster.User) pack.Options {
 	return o
 }
 
-// lower returns a bound that holds for the models of legal plans, too, that the pool may not have.
+// lower returns a bound that also holds for legal plans with models that the pool may not buy.
 func (s Setting) lower(u cluster.User, low int64) int64 {
 	more := s.unlimited
 	if s.Today != nil {

@@ -38,7 +38,7 @@ type Fraction struct {
 // Kubernetes takes for the pod; the others are sorted by VM. Sidecars are in none: init containers run in the first
 // fraction, wherever the plan has put them. A pod of Kubernetes has its own names. For others, the user is the namespace,
 // if it is a valid name of one. A name that has to be changed and would then be that of another pod of the user gets a hash.
-// All are the pods that may be of a workload with those of the user.
+// all has every pod of the cluster: Replicas counts those of a workload.
 func Split(u cluster.User, all []cluster.Pod, c cluster.Catalogue, p cluster.Plan) []Pod {
 	fractions := make([][]Fraction, len(u.Pods))
 	for _, vm := range p.VMs {

@@ -254,8 +254,8 @@ func (p *packing) shrink(b int) bool {
 	return true
 }
 
-// Holds reports whether a plan may be one of a user's pods, which it places, but which may request
-// something else than those that it was made for, or must no longer be split.
+// Holds reports whether a plan suits what a user's pods request now: its VMs have room for them,
+// and a pod that must be whole is on one VM.
 func Holds(u cluster.User, c cluster.Catalogue, plan cluster.Plan) bool {
 	p := newPacking(newModelIndex(c), newItems(u, nil), Options{})
 	return p.restore(plan) == nil && !slices.ContainsFunc(p.bins, func(b bin) bool { return !b.used.Fits(c[b.model].Size) })

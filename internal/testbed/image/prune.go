@@ -30,15 +30,15 @@ type Entry struct {
 const (
 	keepFor     = 30 * 24 * time.Hour
 	keepAtLeast = time.Hour
-	keepRoot    = 24 * time.Hour // of hack/host, whose commands no process names
+	keepRoot    = 24 * time.Hour // of hack/host: no process that runs in it names it
 	keepGiB     = 20             // unless $UNNEST_CACHE_GIB says otherwise
 )
 
 // buildPrefixes begin the names of what is made with imageLock, and of files for images, which are downloaded or made of these.
 var buildPrefixes = []string{imagePrefix, "debian-", "file-"}
 
-// entryPrefixes begin the names of entries: hack/host makes host-, and place.Local files that a kill left half written. No lock says
-// who makes these, so what is half made of them is an entry, too.
+// entryPrefixes begin the names of entries. hack/host makes host-, and place.Local makes .put-. No lock says
+// who makes these, so a half-made one is an entry, too.
 var entryPrefixes = append([]string{snapshotPrefix, "host-", ".put-"}, buildPrefixes...)
 
 // Entries lists what the directory cache has.

@@ -104,8 +104,8 @@ static __always_inline bool is_broadcast(const __u8 *mac)
 
 /*
  * within_limit takes a token for each frame of a broadcast from the sender's bucket, or
- * returns false. The kernel divides what has a gso_size into frames. A bucket is the time at which it is full again (the virtual scheduling
- * algorithm of ITU-T I.371, annex A).
+ * returns false. The kernel divides what has a gso_size into frames. A bucket is the time
+ * at which it is full again (the virtual scheduling algorithm of ITU-T I.371, annex A).
  */
 static __always_inline bool within_limit(const struct __sk_buff *skb, __u32 sender)
 {
